@@ -29,5 +29,5 @@ def test_names_of_other_clients_are_known(client: str) -> None:
     assert {name for name in names if not is_of_other_clients(name)} - KNOWN_TO_PRODUCERS == set()
 
 
-def test_no_producer_name_belongs_to_another_client() -> None:
+def test_producer_names_belong_to_no_other_client() -> None:
     assert OTHER_CLIENTS & client_names("producer") == set()

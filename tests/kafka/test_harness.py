@@ -54,14 +54,16 @@ async def test_fresh_topic_is_empty(kafka: ApacheKafka, topic: str) -> None:
     assert await read_with_aiokafka(kafka.bootstrap_servers, topic) == []
 
 
-async def test_both_clients_read_back_a_thousand_records(kafka: ApacheKafka, topic: str) -> None:
+async def test_librdkafka_and_aiokafka_read_back_a_thousand_records(kafka: ApacheKafka, topic: str) -> None:
     written = some_records(1_000, partitions=3)
     produce(kafka, topic, written)
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == written
     assert await read_with_aiokafka(kafka.bootstrap_servers, topic) == written
 
 
-async def test_both_clients_distinguish_log_append_time(kafka: ApacheKafka, new_topic: NewTopic) -> None:
+async def test_librdkafka_and_aiokafka_distinguish_log_append_time(
+    kafka: ApacheKafka, new_topic: NewTopic
+) -> None:
     topic = new_topic(message_timestamp_type="LogAppendTime")
     produce(kafka, topic, some_records(1))
     [record] = read_with_librdkafka(kafka.bootstrap_servers, topic)

@@ -97,7 +97,7 @@ async def test_every_row_of_a_table_is_read_back_once(kafka: ApacheKafka, topic:
     )
 
 
-async def test_refused_row_is_named_and_others_are_in_the_log(
+async def test_refused_row_is_named_and_other_rows_are_in_the_log(
     kafka: ApacheKafka, new_topic: NewTopic
 ) -> None:
     topic = new_topic(max_message_bytes="3000")

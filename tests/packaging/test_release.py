@@ -75,7 +75,9 @@ def test_complete_checkout_has_no_complaints(
     assert capsys.readouterr().out.startswith("1.2.3 can be released")
 
 
-def test_everything_is_said_at_once(checkout: Path, dist: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_complaints_are_printed_at_once(
+    checkout: Path, dist: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (checkout / "pyproject.toml").write_text("[project]\n")
     (checkout / "CHANGELOG.md").write_text("# Changelog\n")
     monkeypatch.setattr(release, "ROOT", checkout)
@@ -104,7 +106,7 @@ def test_changelog_section_without_a_date_has_a_complaint(heading: str) -> None:
 
 
 @pytest.mark.parametrize("heading", ["## Unreleased", "## 1.2.30 - 2030-12-31", "### 1.2.3 - 2030-12-31"])
-def test_another_section_is_not_the_versions(heading: str) -> None:
+def test_section_of_another_version_is_refused(heading: str) -> None:
     (complaint,) = release.of_changelog(f"# Changelog\n\n{heading}\n", "1.2.3")
     assert "no section for 1.2.3" in complaint
 

@@ -127,7 +127,7 @@ async def test_bootstrap_servers_that_moved_are_followed(records: int, idempoten
 
 @pytest.mark.usefixtures("api_versions")
 @scenario
-async def test_sequences_begin_anew_under_the_same_producer_id() -> None:
+async def test_sequences_restart_with_another_producer_id() -> None:
     """Both clusters give the same ids, so another producer of the new cluster may have the old id of this one."""
     async with (
         two_clusters() as (ours, other),

@@ -92,7 +92,7 @@ async def test_send_outside_a_transaction_is_refused(
     ("offsets", "group"),
     [({}, "readers"), ({TopicPartition("in", 0): 7}, ""), ({TopicPartition("in", 0): 7}, None)],
 )
-async def test_offsets_of_nobody(
+async def test_offsets_without_partitions_or_group_are_refused(
     client: ModuleType, kafka_cluster: ThreadedCluster, offsets: object, group: object
 ) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as producer:

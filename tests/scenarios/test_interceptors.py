@@ -104,7 +104,7 @@ class TestAppended:
             assert {where for _, where in ledger.told} == {(TOPIC, 0)}
 
     @scenario
-    async def test_also_if_nobody_waits_any_more(self) -> None:
+    async def test_outcomes_are_reported_after_cancelled_waits(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=500, acquainted=False) as (producer, _):
             await producer.partitions_for(TOPIC)

@@ -131,7 +131,7 @@ async def test_metrics_count_errors_at_every_step() -> None:
 
 
 @scenario
-async def test_waiting_for_memory_and_finding_none_are_told_apart() -> None:
+async def test_waiting_for_memory_and_buffer_full_are_counted_apart() -> None:
     async with producing(linger_ms=0, buffer_memory=1_000) as (producer, cluster):
         cluster.on("produce", topic=TOPIC).delay(2.0)
         sending = [asyncio.create_task(producer.send(TOPIC, b"x" * 700)) for _ in range(2)]

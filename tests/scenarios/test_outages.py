@@ -107,7 +107,7 @@ async def test_outage_logs_its_begin_and_end(away: set[int], caplog: pytest.LogC
 
 
 @scenario
-async def test_many_resets_log_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_resets_log_few_lines(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "aioproducer")
     async with producing(BROKERS, BROKERS, **IMPATIENT) as (producer, cluster):
         sending: list[asyncio.Future[RecordMetadata]] = []

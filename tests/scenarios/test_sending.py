@@ -96,7 +96,7 @@ class TestTheFiveWays:
             assert now() - began_at == pytest.approx(2)
 
     @scenario
-    async def test_linger_takes_along_records_of_its_last_moment(self) -> None:
+    async def test_linger_includes_records_of_its_last_moment(self) -> None:
         async with producing(partitions=2, linger_ms=10) as (producer, cluster):
             _ = await producer.send(TOPIC, b"warm", partition=0)
             before = cluster.request_count("produce")

@@ -141,7 +141,7 @@ async def test_telemetry_uses_the_first_accepted_codec(compression: str) -> None
 
 
 @scenario
-async def test_cumulative_counters_are_told_whole() -> None:
+async def test_cumulative_counters_are_pushed_whole() -> None:
     async with cluster() as opened:
         producer = await subscribed(opened, delta_temporality=False)
         await producer.send_many(TOPIC, [b"v"] * 3)

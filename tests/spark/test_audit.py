@@ -230,7 +230,7 @@ def test_audit_without_a_run_counts_every_row(spark: SparkSession) -> None:
     assert (report.run, report.ok, report.records) == (None, True, 2)
 
 
-def test_records_read_by_others_from_kafka_will_do(spark: SparkSession) -> None:
+def test_records_read_with_another_reader_are_accepted(spark: SparkSession) -> None:
     rows = [(0, 5, b"k", [*stamp("r", 0, "7")]), (0, 6, b"k", None), (0, 7, b"k", [*stamp("s", 1)])]
     columns = "partition int, offset bigint, key binary, headers array<struct<key:string,value:binary>>"
     found = of_run(spark.createDataFrame(rows, columns), "r")

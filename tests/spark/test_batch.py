@@ -152,7 +152,9 @@ def test_rows_with_times_without_zone_are_taken_as_utc(
     assert record.timestamp_ms == 1_577_836_800_000
 
 
-def test_no_rows_are_no_records(spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka) -> None:
+def test_empty_dataframe_writes_no_records(
+    spark: SparkSession, save: Save, topic: str, kafka: ApacheKafka
+) -> None:
     save(spark.range(0).selectExpr("cast(id as string) as value"), topic)
     assert read_with_librdkafka(kafka.bootstrap_servers, topic) == []
 

@@ -83,7 +83,7 @@ def test_overwrite_mode_is_refused(spark: SparkSession) -> None:
         writer.option("topic", "orders").option("kafka.bootstrap.servers", "127.0.0.1:1").save()
 
 
-def test_no_secret_is_shown_by_a_failure(
+def test_secrets_are_not_shown_by_a_failure(
     spark: SparkSession, save: Save, kafka: ApacheKafka, spark_log: SparkLog
 ) -> None:
     rows = spark.range(1).selectExpr("'v' as value")

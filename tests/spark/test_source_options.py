@@ -94,7 +94,7 @@ def test_stream_copies_a_topic(
     assert warned_of(spark_log) == Counter((*NAMES, "maxOffsetsPerTrigger") * 2)
 
 
-def test_whatever_the_source_takes_is_known(spark: SparkSession) -> None:
+def test_every_option_of_the_source_is_known(spark: SparkSession) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()

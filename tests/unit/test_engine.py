@@ -80,7 +80,7 @@ PASSWORD: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice",
 class TestSecurity:
     @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
     @in_virtual_time
-    async def test_nothing_that_was_to_be_secured_is_sent_in_the_clear(self, protocol: Any) -> None:
+    async def test_secured_records_are_never_sent_in_the_clear(self, protocol: Any) -> None:
         """Neither to bootstrap addresses nor to nodes: the cluster would not take it."""
         users = {"alice": "hunter2"} if protocol.startswith("SASL") else None
         async with Cluster(
@@ -94,7 +94,7 @@ class TestSecurity:
             await running.engine.stop()
 
     @in_virtual_time
-    async def test_who_is_to_talk_tls_says_nothing_to_who_does_not(self) -> None:
+    async def test_tls_client_sends_nothing_to_a_plaintext_broker(self) -> None:
         async with rig(security_protocol="SSL") as mistaken:
             with pytest.raises(ConnectionFailed):
                 await mistaken.engine.start()
@@ -103,7 +103,7 @@ class TestSecurity:
 
 class TestStart:
     @in_virtual_time
-    async def test_it_has_the_first_metadata_when_it_returns(self) -> None:
+    async def test_engine_has_metadata_after_the_start(self) -> None:
         async with started(brokers=2) as running:
             assert set(running.engine.updater.snapshot.brokers) == {1, 2}
 
@@ -115,7 +115,7 @@ class TestStart:
                 await failing.engine.start()
 
     @in_virtual_time
-    async def test_a_broker_that_says_nothing_is_given_up(self) -> None:
+    async def test_start_fails_when_the_broker_is_silent(self) -> None:
         async with rig(socket_connection_setup_timeout_ms=2_000, request_timeout_ms=3_000) as failing:
             failing.cluster.freeze_broker(1)
             with pytest.raises(ConnectionFailed):
@@ -133,7 +133,7 @@ class TestStart:
             assert starting.cancelled()
 
     @in_virtual_time
-    async def test_cancelled_by_a_scope_it_is_taken_down_before_the_scope_ends(self) -> None:
+    async def test_cancelled_start_is_undone_before_its_scope_ends(self) -> None:
         """A scope of anyio's cancels what is awaited in it again and again, the taking down included."""
         async with rig() as cancelled:
             cancelled.cluster.freeze_broker(1)
@@ -154,13 +154,11 @@ class TestStart:
                 await starting
 
     @in_virtual_time
-    async def test_before_it_nothing_has_to_be_drained(self) -> None:
+    async def test_drained_returns_before_the_start(self) -> None:
         async with rig() as fresh:
             await fresh.engine.drained()
 
-    async def test_a_name_with_an_address_that_accepts_and_says_nothing_is_no_hindrance(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_start_skips_a_silent_address_of_a_host_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
         peers: list[asyncio.StreamWriter] = []
         async with Cluster(topics={"orders": 1}) as cluster:
             silent = await asyncio.start_server(lambda _, writer: peers.append(writer), "127.0.0.1", 0)
@@ -212,7 +210,7 @@ class TestStop:
 
 class TestFailEverything:
     @in_virtual_time
-    async def test_what_is_appended_and_what_is_on_its_way_is_counted(self) -> None:
+    async def test_fail_everything_counts_records_and_pending_calls(self) -> None:
         async with started(linger_ms=1_000, buffer_memory=300) as running:
             first = await running.append(b"x" * 100)
             second = asyncio.create_task(running.append(b"x" * 200))
@@ -226,7 +224,9 @@ class TestFailEverything:
 
 class TestCrash:
     @in_virtual_time
-    async def test_everybody_is_told_at_once_with_the_cause(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_bug_in_the_sender_fails_all_records_with_its_cause(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         bug = LookupError("a bug")
 
         def fail(_: Sender) -> None:
@@ -247,7 +247,7 @@ class TestCrash:
             assert now() < 1
 
     @in_virtual_time
-    async def test_it_leaves_no_connection_and_no_task_though_nobody_stops_it(
+    async def test_bug_in_the_sender_leaves_no_connection_and_no_task(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(_: Sender) -> None:
@@ -266,7 +266,7 @@ class TestCrash:
             } == set()
 
     @in_virtual_time
-    async def test_a_sender_that_somebody_cancelled_is_dead_too(self) -> None:
+    async def test_cancelled_sender_counts_as_a_crash(self) -> None:
         async with started() as running:
             assert running.engine.sending is not None
             running.engine.sending.cancel()
@@ -279,7 +279,7 @@ class TestCrash:
 
 class TestDegraded:
     @in_virtual_time
-    async def test_it_is_while_no_broker_can_be_reached(self) -> None:
+    async def test_engine_is_degraded_while_no_broker_is_reachable(self) -> None:
         async with started() as running:
             _ = await running.append()
             await asyncio.sleep(1)
@@ -293,7 +293,7 @@ class TestDegraded:
             assert seen == [False, True, False]
 
     @in_virtual_time
-    async def test_one_broker_that_can_be_reached_is_enough(self) -> None:
+    async def test_engine_is_not_degraded_with_one_reachable_broker(self) -> None:
         async with started(brokers=2) as running:
             for partition in range(2):
                 _ = await running.append(partition=partition)
@@ -303,7 +303,7 @@ class TestDegraded:
             assert not running.engine.degraded
 
     @in_virtual_time
-    async def test_a_broker_that_is_no_part_of_the_cluster_any_more_does_not_count(self) -> None:
+    async def test_removed_broker_does_not_make_the_engine_degraded(self) -> None:
         """It may still be dialled, for partitions that nobody leads without it."""
         async with started(brokers=2, connections_max_idle_ms=500, metadata_max_age_ms=60_000) as running:
             for partition in range(2):
@@ -315,7 +315,7 @@ class TestDegraded:
             assert not running.engine.degraded
 
     @in_virtual_time
-    async def test_a_connection_that_was_idle_is_no_loss(self) -> None:
+    async def test_closed_idle_connection_does_not_make_it_degraded(self) -> None:
         async with started(connections_max_idle_ms=1_000, metadata_max_age_ms=60_000) as running:
             _ = await running.append()
             await asyncio.sleep(5)
@@ -350,7 +350,7 @@ class TestDegraded:
 
 class TestReport:
     @in_virtual_time
-    async def test_it_has_totals_topics_and_nodes(self) -> None:
+    async def test_report_has_totals_topics_and_nodes(self) -> None:
         async with started(buffer_memory=10_000) as running:
             future = await running.append(b"value")
             await future
@@ -380,7 +380,7 @@ class TestReport:
             )
 
     @in_virtual_time
-    async def test_a_node_without_a_connection_is_listed(self) -> None:
+    async def test_report_lists_a_node_without_a_connection(self) -> None:
         async with started() as running:
             await running.engine.stop()
             [node] = running.engine.report()["nodes"].values()
@@ -389,7 +389,7 @@ class TestReport:
 
 class TestMetadata:
     @in_virtual_time
-    async def test_a_topic_that_goes_away_is_forgotten(self) -> None:
+    async def test_deleted_topic_is_forgotten(self) -> None:
         async with started(metadata_max_age_ms=1_000, auto_create_topics=False) as running:
             future = await running.append()
             await future

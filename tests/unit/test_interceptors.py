@@ -60,7 +60,7 @@ class Listening:
         self.heard.append("closed")
 
 
-def test_a_chain_without_interceptors_is_falsy_and_passes_records_through() -> None:
+def test_empty_chain_is_falsy_and_passes_records_through() -> None:
     chain = InterceptorChain([])
     assert not chain
     assert chain.on_send(RECORD) is RECORD
@@ -68,18 +68,18 @@ def test_a_chain_without_interceptors_is_falsy_and_passes_records_through() -> N
     chain.close()
 
 
-def test_on_send_runs_in_order_and_each_sees_what_the_one_before_made() -> None:
+def test_on_send_runs_in_order_with_the_previous_result() -> None:
     chain = InterceptorChain([Appending(b"-1"), Listening(), Appending(b"-2")])
     assert chain
     assert chain.on_send(RECORD) == replace(RECORD, value=b"value-1-2")
 
 
-def test_the_record_that_was_handed_in_is_never_changed() -> None:
+def test_record_of_the_caller_is_never_changed() -> None:
     InterceptorChain([Appending(b"!")]).on_send(RECORD)
     assert RECORD.value == b"value"
 
 
-def test_an_interceptor_may_send_the_record_somewhere_else() -> None:
+def test_interceptor_may_change_the_topic() -> None:
     class Elsewhere(Interceptor):
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             return ProducerRecord("elsewhere", record.value, partition=7)
@@ -89,12 +89,12 @@ def test_an_interceptor_may_send_the_record_somewhere_else() -> None:
     )
 
 
-def test_the_record_goes_on_as_it_was_before_an_interceptor_failed() -> None:
+def test_record_is_restored_after_an_interceptor_failed() -> None:
     chain = InterceptorChain([Appending(b"-1"), Broken(), Appending(b"-2")])
     assert chain.on_send(RECORD) == replace(RECORD, value=b"value-1-2")
 
 
-def test_an_interceptor_that_forgets_to_return_the_record_is_passed_over(
+def test_interceptor_that_returns_no_record_is_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Forgetful:
@@ -106,7 +106,7 @@ def test_an_interceptor_that_forgets_to_return_the_record_is_passed_over(
 
 
 @pytest.mark.parametrize(("metadata", "error"), [(METADATA, None), (None, DeliveryTimeout("too late"))])
-def test_every_interceptor_hears_how_a_record_ended_even_after_one_failed(
+def test_interceptors_receive_outcomes_even_after_one_failed(
     metadata: RecordMetadata | None, error: ProducerError | None
 ) -> None:
     first, last = Listening(), Listening()
@@ -120,7 +120,7 @@ def test_every_interceptor_is_closed_even_after_one_failed() -> None:
     assert first.heard == last.heard == ["closed"]
 
 
-def test_a_failure_is_a_warning_once_and_then_debug_only(caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_is_a_warning_once_and_debug_later(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     chain = InterceptorChain([Broken(), Broken()])
     for _ in range(100):
@@ -155,7 +155,7 @@ def test_cancellation_is_not_an_interceptors_failure() -> None:
         InterceptorChain([Cancelling()]).on_send(RECORD)
 
 
-def test_subclassing_the_protocol_spares_the_methods_that_are_not_needed() -> None:
+def test_subclass_of_interceptor_inherits_unused_methods() -> None:
     class Nothing(Interceptor):
         """Overrides no method."""
 
@@ -200,7 +200,7 @@ def test_headers_are_for_those_who_ask_for_them() -> None:
     assert listening.heard == taking.heard == [(METADATA, None, PARTITION)]
 
 
-def test_one_without_a_signature_is_not_asked_for_headers() -> None:
+def test_interceptor_without_a_signature_gets_no_headers() -> None:
     class Unsigned:
         on_acknowledgement = staticmethod(print)
 
@@ -224,9 +224,7 @@ def test_one_without_a_signature_is_not_asked_for_headers() -> None:
         (asyncio.CancelledError(), "not appended: its call was cancelled"),
     ],
 )
-def test_whatever_ends_a_record_before_the_append_is_told_as_an_error_of_ours(
-    error: BaseException, told: str
-) -> None:
+def test_foreign_error_before_append_becomes_a_producer_error(error: BaseException, told: str) -> None:
     spy, headers = Listening(), (("trace", b"1"),)
     InterceptorChain([spy]).on_send_error("orders", None, headers, error)
     [ended] = spy.heard
@@ -239,13 +237,13 @@ def test_whatever_ends_a_record_before_the_append_is_told_as_an_error_of_ours(
     assert where == TopicPartition("orders", -1)
 
 
-def test_an_error_of_ours_is_told_as_it_is() -> None:
+def test_producer_error_before_append_is_reported_unchanged() -> None:
     spy, error = Listening(), DeliveryTimeout("too late")
     InterceptorChain([spy]).on_send_error("orders", 3, (), error)
     assert spy.heard == [(None, error, PARTITION)]
 
 
-def test_they_see_headers_as_pairs_however_they_were_given() -> None:
+def test_interceptors_see_headers_as_pairs() -> None:
     class Adds:
         def on_send(self, record: ProducerRecord) -> ProducerRecord:
             record.headers = [*record.headers, ("b", b"2")]
@@ -275,7 +273,7 @@ class WithLatency:
         self.heard.append(latency_s)
 
 
-def test_the_latency_is_for_those_who_ask_for_it() -> None:
+def test_latency_is_passed_to_interceptors_that_accept_it() -> None:
     asking, with_headers, listening = WithLatency(), WithHeaders(), Listening()
     chain = InterceptorChain([asking, with_headers, listening])
     chain.on_acknowledgement(METADATA, None, PARTITION, (), 0.25)

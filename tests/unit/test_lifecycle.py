@@ -32,7 +32,7 @@ class Spy(Interceptor):
 
 class TestStart:
     @in_virtual_time
-    async def test_it_is_ready_then(self) -> None:
+    async def test_start_moves_the_state_to_ready(self) -> None:
         async with cluster() as broker:
             producer = Producer(broker.bootstrap_servers)
             starting = asyncio.create_task(producer.start())
@@ -45,7 +45,7 @@ class TestStart:
             assert states == [State.STARTING, State.READY, State.CLOSED]
 
     @in_virtual_time
-    async def test_it_is_started_once(self) -> None:
+    async def test_producer_may_be_started_once(self) -> None:
         async with cluster() as broker:
             producer = Producer(broker.bootstrap_servers)
             starting = asyncio.create_task(producer.start())
@@ -80,7 +80,7 @@ class TestStart:
 
 class TestDegraded:
     @in_virtual_time
-    async def test_it_is_while_no_broker_can_be_reached(self) -> None:
+    async def test_state_is_degraded_while_no_broker_is_reachable(self) -> None:
         async with started() as (producer, broker):
             await producer.send(TOPIC, b"v")
             await broker.stop_broker(1)
@@ -93,14 +93,14 @@ class TestDegraded:
 
 class TestClose:
     @in_virtual_time
-    async def test_of_one_that_was_never_started(self) -> None:
+    async def test_close_of_an_unstarted_producer_returns_0(self) -> None:
         producer = Producer(SERVERS)
         assert await producer.close() == 0
         assert await producer.close() == 0
         assert producer.state == "closed"
 
     @in_virtual_time
-    async def test_it_sends_what_was_appended(self) -> None:
+    async def test_close_sends_appended_records(self) -> None:
         async with started(linger_ms=1_000) as (producer, _):
             future = await producer.enqueue(TOPIC, b"v")
             assert await producer.close() == 0
@@ -108,7 +108,7 @@ class TestClose:
             assert await producer.close() == 0
 
     @in_virtual_time
-    async def test_it_says_what_it_waits_for(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_close_logs_the_records_that_it_waits_for(self, caplog: pytest.LogCaptureFixture) -> None:
         async with started() as (producer, broker):
             await producer.send(TOPIC, b"v")
             broker.freeze_broker(1)
@@ -123,7 +123,7 @@ class TestClose:
         assert f"oldest={TOPIC}-0 last_error=None" in told[0]
 
     @in_virtual_time
-    async def test_a_short_one_says_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_short_close_logs_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         async with started() as (producer, _):
             _ = await producer.enqueue(TOPIC, b"v")
             await producer.close()
@@ -131,7 +131,7 @@ class TestClose:
         assert "close.waiting" not in caplog.text
 
     @in_virtual_time
-    async def test_records_that_have_failed_for_their_callers_do_not_hold_it(self) -> None:
+    async def test_close_does_not_wait_for_records_past_their_timeout(self) -> None:
         async with started() as (producer, broker):
             await producer.send(TOPIC, b"v")
             broker.freeze_broker(1)
@@ -146,7 +146,7 @@ class TestClose:
             broker.thaw_broker(1)
 
     @in_virtual_time
-    async def test_of_a_cancelled_call_the_record_goes_on(self) -> None:
+    async def test_close_waits_for_the_record_of_a_cancelled_call(self) -> None:
         async with started() as (producer, broker):
             await producer.send(TOPIC, b"v", partition=0)
             broker.freeze_broker(1)
@@ -160,7 +160,7 @@ class TestClose:
             assert len(broker.records(TOPIC, 0)) == 2
 
     @in_virtual_time
-    async def test_who_forgets_it_is_told(self) -> None:
+    async def test_unclosed_producer_emits_a_resource_warning(self) -> None:
         async with cluster() as broker:
             producer = Producer(broker.bootstrap_servers)
             await producer.start()
@@ -172,7 +172,7 @@ class TestClose:
 
     @pytest.mark.parametrize("timeout_s", [0, 2])
     @in_virtual_time
-    async def test_what_has_no_outcome_in_time_fails(self, timeout_s: float) -> None:
+    async def test_close_fails_records_without_an_outcome_in_time(self, timeout_s: float) -> None:
         async with started() as (producer, broker):
             await producer.send(TOPIC, b"v")
             broker.freeze_broker(1)
@@ -200,7 +200,7 @@ class TestClose:
             broker.thaw_broker(1)
 
     @in_virtual_time
-    async def test_while_it_starts(self) -> None:
+    async def test_close_ends_a_running_start(self) -> None:
         async with cluster() as broker:
             broker.freeze_broker(1)
             producer = Producer(broker.bootstrap_servers)
@@ -213,7 +213,7 @@ class TestClose:
             broker.thaw_broker(1)
 
     @in_virtual_time
-    async def test_by_several_at_once_tells_interceptors_once(self) -> None:
+    async def test_concurrent_closes_close_interceptors_once(self) -> None:
         spy = Spy()
         async with started(interceptors=[spy]) as (producer, _):
             future = await producer.enqueue(TOPIC, b"v")
@@ -226,13 +226,13 @@ class TestClose:
         assert spy.closed == 1
 
     @in_virtual_time
-    async def test_a_timeout_has_to_be_one(self) -> None:
+    async def test_close_with_a_negative_timeout_is_refused(self) -> None:
         async with started() as (producer, _):
             with pytest.raises(ValueError, match="timeout_s must be 0 or more"):
                 await producer.close(-1)
             assert producer.state == "ready"
 
-    def test_after_its_loop_is_gone(self) -> None:
+    def test_close_works_after_its_event_loop_ended(self) -> None:
         spy = Spy()
         producers: list[Producer] = []
 
@@ -279,9 +279,7 @@ class TestUserCode:
         assert closed == ["key", "value", "partitioner"]
 
     @in_virtual_time
-    async def test_one_that_fails_is_logged_and_the_others_are_closed(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    async def test_failing_close_of_user_code_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         closed: list[str] = []
 
         class Failing:
@@ -311,7 +309,9 @@ class TestUserCode:
 
 class TestCrash:
     @in_virtual_time
-    async def test_whoever_calls_later_hears_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_later_calls_raise_producer_closed_caused_by_the_bug(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         bug = LookupError("a bug")
 
         def fail(_: Sender) -> None:
@@ -350,7 +350,7 @@ class TestCrash:
         assert spy.closed == 1
 
     @in_virtual_time
-    async def test_one_that_is_closing_already_goes_on_closing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_bug_during_close_still_closes_the_producer(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(_: Sender) -> None:
             raise LookupError("a bug")
 

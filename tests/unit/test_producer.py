@@ -41,32 +41,32 @@ CALLS: list[Callable[[Producer], Awaitable[Any]]] = [
 
 
 class TestConstruction:
-    def test_it_touches_no_loop(self) -> None:
+    def test_constructor_needs_no_event_loop(self) -> None:
         producer = Producer(SERVERS, client_id="me", linger_ms=7)
         assert producer.state == "new"
         assert producer.config.linger_ms == 7
         assert repr(producer) == "<Producer me new>"
 
-    def test_it_checks_the_configuration(self) -> None:
+    def test_constructor_checks_the_configuration(self) -> None:
         with pytest.raises(ConfigError, match="linger_ms"):
             Producer(SERVERS, linger_ms=-1)
 
-    def test_a_configuration_may_be_made_before(self) -> None:
+    def test_from_config_uses_the_given_configuration(self) -> None:
         config = ProducerConfig.from_mapping({"bootstrap.servers": SERVERS, "linger.ms": "5"})
         assert Producer.from_config(config).config is config
 
-    def test_a_mapping_is_not_a_configuration_yet(self) -> None:
+    def test_from_config_refuses_a_mapping(self) -> None:
         with pytest.raises(TypeError, match=r"not dict; ProducerConfig\.from_mapping creates one"):
             Producer.from_config({"bootstrap.servers": "localhost:9092"})  # type: ignore[arg-type]
 
-    def test_it_has_no_metrics_yet(self) -> None:
+    def test_metrics_are_empty_before_the_start(self) -> None:
         assert Producer(SERVERS).metrics() == {"producer": {}, "topics": {}, "nodes": {}}
 
 
 class TestOutsideItsLife:
     @for_each("call", CALLS)
     @in_virtual_time
-    async def test_before_the_start_and_after_the_end_every_call_is_refused(
+    async def test_calls_are_refused_before_the_start_and_after_close(
         self, call: Callable[[Producer], Awaitable[Any]]
     ) -> None:
         async with cluster() as broker:
@@ -79,7 +79,7 @@ class TestOutsideItsLife:
                 await call(producer)
 
     @in_virtual_time
-    async def test_so_is_the_one_that_does_not_wait(self) -> None:
+    async def test_send_nowait_is_refused_before_the_start_and_after_close(self) -> None:
         async with cluster() as broker:
             producer = Producer(broker.bootstrap_servers)
             with pytest.raises(ProducerClosed, match="not started"):
@@ -90,7 +90,9 @@ class TestOutsideItsLife:
                 _ = producer.send_nowait(TOPIC, b"v")
 
     @for_each("call", [*CALLS, lambda producer: producer.close()])
-    async def test_another_loop_is_refused(self, call: Callable[[Producer], Awaitable[Any]]) -> None:
+    async def test_calls_from_another_loop_are_refused(
+        self, call: Callable[[Producer], Awaitable[Any]]
+    ) -> None:
         async with started() as (producer, _):
 
             async def elsewhere() -> None:
@@ -99,7 +101,7 @@ class TestOutsideItsLife:
 
             await asyncio.to_thread(asyncio.run, elsewhere())
 
-    async def test_another_thread_is_refused(self) -> None:
+    async def test_send_nowait_from_another_thread_is_refused(self) -> None:
         async with started() as (producer, _):
             with pytest.raises(WrongLoop):
                 _ = await asyncio.to_thread(producer.send_nowait, TOPIC, b"v")
@@ -145,7 +147,7 @@ class TestSending:
             await asyncio.gather(*futures)
 
     @in_virtual_time
-    async def test_one_enqueue_after_a_long_while_leaves_none_since_none_is_missed(self) -> None:
+    async def test_enqueue_after_a_pause_does_not_yield(self) -> None:
         async with started() as (producer, _):
             await producer.send(TOPIC, b"first", partition=0)
             await asyncio.sleep(60)
@@ -232,7 +234,7 @@ class TestSending:
 
 class TestCluster:
     @in_virtual_time
-    async def test_it_describes_brokers_and_topics_that_nobody_has_used(self) -> None:
+    async def test_cluster_describes_brokers_and_unused_topics(self) -> None:
         async with started() as (producer, broker):
             seen = await producer.cluster()
             assert set(seen.brokers) == {1}
@@ -249,7 +251,7 @@ class TestCluster:
 
 class TestLength:
     @in_virtual_time
-    async def test_it_is_what_has_no_outcome_yet(self) -> None:
+    async def test_len_counts_records_without_an_outcome(self) -> None:
         async with cluster() as broker:
             producer = Producer(broker.bootstrap_servers, linger_ms=1_000)
             assert len(producer) == 0
@@ -264,7 +266,7 @@ class TestLength:
             assert bool(producer) is True
 
     @in_virtual_time
-    async def test_those_that_wait_for_metadata_count(self) -> None:
+    async def test_len_counts_calls_that_wait_for_metadata(self) -> None:
         async with started() as (producer, broker):
             broker.freeze_broker(1)
             waiting = [asyncio.create_task(producer.send(TOPIC, b"v")) for _ in range(5)]
@@ -277,7 +279,7 @@ class TestLength:
 
 class TestPurge:
     @in_virtual_time
-    async def test_what_waits_is_dropped_and_what_is_sent_after_it_is_not(self) -> None:
+    async def test_purge_drops_waiting_records_but_no_later_ones(self) -> None:
         async with started(linger_ms=1_000) as (producer, broker):
             futures = [
                 await producer.enqueue(TOPIC, b"%d" % number, partition=number % 2) for number in range(10)
@@ -296,7 +298,7 @@ class TestPurge:
             assert available["buffer_available_bytes"] == available["buffer_total_bytes"]
 
     @in_virtual_time
-    async def test_what_is_on_its_way_goes_on(self) -> None:
+    async def test_purge_keeps_records_in_flight(self) -> None:
         async with started(max_in_flight_requests_per_connection=1) as (producer, broker):
             await producer.send(TOPIC, b"known", partition=0)
             broker.on("produce").delay(1)
@@ -310,7 +312,7 @@ class TestPurge:
             assert (await producer.send(TOPIC, b"next", partition=0)).offset == 2
 
     @in_virtual_time
-    async def test_what_was_out_and_is_to_be_sent_again_goes_on(self) -> None:
+    async def test_purge_keeps_records_in_backoff_after_an_attempt(self) -> None:
         async with started(retry_backoff_ms=500, retry_backoff_max_ms=500) as (producer, broker):
             refused = broker.on("produce").answer(NotLeaderOrFollower)
             future = await producer.enqueue(TOPIC, b"v", partition=0)
@@ -320,6 +322,6 @@ class TestPurge:
             assert (await future).offset == 0
 
     @in_virtual_time
-    async def test_it_needs_a_started_producer(self) -> None:
+    async def test_purge_needs_a_started_producer(self) -> None:
         with pytest.raises(ProducerClosed):
             Producer(SERVERS).purge()

@@ -19,7 +19,7 @@ def partition(index: int, leader: int) -> MetadataResponsePartition:
     )
 
 
-def test_it_has_what_the_answer_says_in_order() -> None:
+def test_description_is_sorted_by_topic_and_broker() -> None:
     answer = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=2, host="b", port=2, rack="r"),
@@ -53,5 +53,5 @@ def test_it_has_what_the_answer_says_in_order() -> None:
     assert list(seen.brokers) == [1, 2]
 
 
-def test_a_controller_that_is_not_known_is_none() -> None:
+def test_unknown_controller_is_none() -> None:
     assert described(MetadataResponse(brokers=[], topics=[])).controller_id is None

@@ -24,7 +24,7 @@ def test_strings_become_utf8_and_null_stays_null(value: str | None, expected: by
 
 
 @pytest.mark.parametrize("value", [b"bytes", 5, True])
-def test_the_string_serializer_takes_nothing_but_strings(value: object) -> None:
+def test_string_serializer_accepts_only_strings(value: object) -> None:
     with pytest.raises(TypeError, match=f"not {type(value).__name__}"):
         string_serializer(value)
 
@@ -40,7 +40,7 @@ def test_bytes_are_handed_on_as_they_are(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", ["text", 5, [1]])
-def test_the_bytes_serializer_takes_nothing_but_bytes(value: object) -> None:
+def test_bytes_serializer_accepts_only_bytes(value: object) -> None:
     with pytest.raises(TypeError, match=f"not {type(value).__name__}"):
         bytes_serializer(value)
 
@@ -96,10 +96,10 @@ def test_whole_numbers_are_not_rounded(serializer: Serializer) -> None:
         (float_serializer, 1e39),
     ],
 )
-def test_a_number_that_does_not_fit_is_refused(serializer: Serializer, value: float) -> None:
+def test_number_that_does_not_fit_is_refused(serializer: Serializer, value: float) -> None:
     with pytest.raises(ValueError, match="the number is too large"):
         serializer(value)
 
 
-def test_their_names_are_shown_where_an_option_is() -> None:
+def test_repr_of_a_serializer_is_its_name() -> None:
     assert repr(long_serializer) == "<long_serializer>"

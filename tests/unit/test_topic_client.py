@@ -95,16 +95,14 @@ async def test_client_logs_connections(caplog: pytest.LogCaptureFixture) -> None
 
 
 @in_virtual_time
-async def test_everything_is_read_in_order_of_partition_and_offset() -> None:
+async def test_records_are_read_in_order_of_partition_and_offset() -> None:
     async with orders() as (_, client):
         assert await read(client) == EVERYTHING
 
 
 @pytest.mark.parametrize("fetch_bytes", [1, 1_000_000])
 @in_virtual_time
-async def test_of_transactions_what_is_committed_can_be_read_alone(
-    fetch_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_committed_records_can_be_read_alone(fetch_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "FETCH_BYTES", fetch_bytes)
     async with Cluster(topics={"orders": 1}, transport="memory") as cluster:
         one, other = (
@@ -135,7 +133,7 @@ async def test_of_transactions_what_is_committed_can_be_read_alone(
 
 
 @in_virtual_time
-async def test_a_log_is_read_in_as_many_pieces_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_log_is_read_in_several_fetches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "FETCH_BYTES", 1)
     async with orders() as (cluster, client):
         assert await read(client) == EVERYTHING
@@ -144,14 +142,14 @@ async def test_a_log_is_read_in_as_many_pieces_as_it_takes(monkeypatch: pytest.M
 
 
 @in_virtual_time
-async def test_an_empty_topic_has_nothing() -> None:
+async def test_empty_topic_has_no_records() -> None:
     async with orders() as (cluster, client):
         cluster.create_topic("empty", 2)
         assert await read(client, "empty") == {}
 
 
 @in_virtual_time
-async def test_batches_are_cut_where_the_log_begins_and_ended_when_it_was_asked(
+async def test_records_are_limited_to_log_start_and_requested_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def offset(self: Client, topic: str, partition: int, when: int, *, committed: bool = False) -> int:
@@ -163,7 +161,7 @@ async def test_batches_are_cut_where_the_log_begins_and_ended_when_it_was_asked(
 
 
 @in_virtual_time
-async def test_a_topic_is_created_with_its_leaders_in_place() -> None:
+async def test_topic_is_created_with_its_leaders_in_place() -> None:
     async with orders() as (cluster, client):
         await client.create_topic("refunds", 3)
         assert await read(client, "refunds") == {}
@@ -171,7 +169,7 @@ async def test_a_topic_is_created_with_its_leaders_in_place() -> None:
 
 
 @in_virtual_time
-async def test_what_is_final_is_raised_at_once_with_the_brokers_reason() -> None:
+async def test_final_error_is_raised_at_once_with_the_brokers_reason() -> None:
     async with orders() as (cluster, client):
         began = asyncio.get_running_loop().time()
         with pytest.raises(TopicAlreadyExists, match="topic orders was not created: topic orders exists"):
@@ -192,7 +190,7 @@ async def test_what_is_final_is_raised_at_once_with_the_brokers_reason() -> None
     ],
 )
 @in_virtual_time
-async def test_what_passes_is_tried_again(request_kind: str, error: type[BrokerError]) -> None:
+async def test_retriable_error_is_tried_again(request_kind: str, error: type[BrokerError]) -> None:
     async with orders() as (cluster, client):
         rule = cluster.on(request_kind, topic="orders", times=2).answer(error)
         assert await read(client) == EVERYTHING
@@ -257,7 +255,7 @@ async def test_settings_of_a_topic_may_be_refused(error: type[BrokerError]) -> N
 
 
 @in_virtual_time
-async def test_a_lost_connection_is_opened_again() -> None:
+async def test_lost_connection_is_opened_again() -> None:
     async with orders() as (cluster, client):
         cluster.on("fetch").close()
         pieces = client.read("orders")
@@ -269,7 +267,7 @@ async def test_a_lost_connection_is_opened_again() -> None:
 
 
 @in_virtual_time
-async def test_a_partition_is_followed_to_its_new_leader(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_follows_a_partition_to_its_new_leader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "FETCH_BYTES", 1)
     async with orders() as (cluster, client):
         pieces = client.read("orders")
@@ -293,7 +291,7 @@ async def test_patience_ends() -> None:
 
 
 @in_virtual_time
-async def test_a_connection_that_died_silently_is_made_again_and_the_same_asked_once_more() -> None:
+async def test_dead_connection_is_reopened_and_the_request_repeated() -> None:
     async with orders() as (cluster, client):
         assert await client.end_offset("orders", 0) == 20
         cluster.on("list_offsets", times=1).drop()  # what lies between has forgotten it
@@ -311,7 +309,7 @@ async def test_partitions_without_a_leader_are_waited_for() -> None:
 
 
 @in_virtual_time
-async def test_a_leader_that_does_not_show_the_end_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_waits_for_a_leader_that_lacks_the_end_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     async def offset(self: Client, topic: str, partition: int, when: int, *, committed: bool = False) -> int:
         return 0 if when == EARLIEST else 21
 
@@ -344,7 +342,7 @@ async def test_a_leader_that_does_not_show_the_end_is_waited_for(monkeypatch: py
     ],
 )
 @in_virtual_time
-async def test_an_answer_that_makes_no_sense_is_an_error_of_the_protocol(
+async def test_malformed_answer_raises_protocol_error(
     request_kind: str, answer: Callable[[bytes], bytes], complaint: str
 ) -> None:
     async with orders() as (cluster, client):
@@ -354,7 +352,7 @@ async def test_an_answer_that_makes_no_sense_is_an_error_of_the_protocol(
 
 
 @in_virtual_time
-async def test_a_partition_that_has_gone_is_missed() -> None:
+async def test_deleted_partition_raises_leader_not_available() -> None:
     async with orders() as (cluster, client):
         pieces = client.read("orders")
         await anext(pieces)
@@ -365,19 +363,19 @@ async def test_a_partition_that_has_gone_is_missed() -> None:
             await anext(pieces)
 
 
-async def test_one_bootstrap_server_that_is_there_is_enough() -> None:
+async def test_one_reachable_bootstrap_server_suffices() -> None:
     async with orders() as (cluster, _), Client(config(f"127.0.0.1:1,{cluster.bootstrap_servers}")) as client:
         assert await read(client) == EVERYTHING
 
 
-async def test_without_any_bootstrap_server_it_fails_at_once() -> None:
+async def test_unreachable_bootstrap_servers_fail_immediately() -> None:
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:2"):
         async with Client(config("127.0.0.1:1,127.0.0.1:2")):
             pass
 
 
 @in_virtual_time
-async def test_a_cluster_is_described_with_the_topics_asked_for() -> None:
+async def test_describe_returns_the_requested_topics() -> None:
     async with orders() as (cluster, client):
         cluster.create_topic("refunds", 1)
         every, some, none = [
@@ -396,7 +394,7 @@ async def test_old_brokers_are_asked_without_authorized_operations(monkeypatch: 
     assert len(topic.partitions) == 3
 
 
-async def test_if_nobody_is_there_each_is_told() -> None:
+async def test_unreachable_bootstrap_servers_are_all_named() -> None:
     with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1 .*; 127\.0\.0\.1:2 "):
         async with Client(config("127.0.0.1:1,127.0.0.1:2")):
             raise AssertionError("there is nobody")

@@ -19,7 +19,7 @@ from aioproducer.testing import Cluster, in_virtual_time
 PREPARED = PreparedTransaction("orders-1", 7, 3, 2, began_at_ms=1_000, timeout_ms=60_000)
 
 
-def test_it_takes_the_options_of_a_producer() -> None:
+def test_admin_accepts_the_options_of_a_producer() -> None:
     assert TransactionAdmin("a:1", client_id="ends").config.client_id == "ends"
     config = ProducerConfig(bootstrap_servers="a:1")
     assert TransactionAdmin.from_config(config).config is config
@@ -38,7 +38,7 @@ def calls(admin: TransactionAdmin) -> list[Any]:
 
 
 @in_virtual_time
-async def test_the_text_of_a_transaction_is_to_be_read_first() -> None:
+async def test_text_of_a_prepared_transaction_is_refused() -> None:
     async with (
         Cluster(transport="memory") as cluster,
         TransactionAdmin(cluster.bootstrap_servers) as admin,
@@ -55,7 +55,7 @@ async def test_the_text_of_a_transaction_is_to_be_read_first() -> None:
 
 
 @in_virtual_time
-async def test_it_is_used_in_a_block_alone() -> None:
+async def test_admin_works_only_inside_its_block() -> None:
     async with Cluster(transport="memory") as cluster:
         before = asyncio.all_tasks()
         admin = TransactionAdmin(cluster.bootstrap_servers)
@@ -75,7 +75,7 @@ async def test_it_is_used_in_a_block_alone() -> None:
 
 
 @in_virtual_time
-async def test_if_nobody_is_there_that_is_told_and_nothing_is_left() -> None:
+async def test_unreachable_cluster_is_named_and_leaves_no_task() -> None:
     async with Cluster(transport="memory") as cluster:
         servers = cluster.bootstrap_servers
         await cluster.stop_broker(1)
@@ -85,7 +85,7 @@ async def test_if_nobody_is_there_that_is_told_and_nothing_is_left() -> None:
         assert asyncio.all_tasks() == before
 
 
-async def test_it_belongs_to_its_event_loop() -> None:
+async def test_admin_belongs_to_its_event_loop() -> None:
     async with Cluster() as cluster, TransactionAdmin(cluster.bootstrap_servers) as admin:
 
         def elsewhere() -> None:
@@ -96,7 +96,7 @@ async def test_it_belongs_to_its_event_loop() -> None:
 
 
 @in_virtual_time
-async def test_a_timeout_that_makes_no_sense() -> None:
+async def test_negative_timeout_is_refused() -> None:
     async with Cluster(transport="memory") as cluster, TransactionAdmin(cluster.bootstrap_servers) as admin:
         with pytest.raises(ValueError, match="timeout_s"):
             await admin.end(PREPARED, commit=True, timeout_s=-1)

@@ -27,7 +27,7 @@ from tests.unit.transactional_rig import ends, fence, started
 class TestBlock:
     @pytest.mark.parametrize("version", [1, 2])
     @in_virtual_time
-    async def test_it_commits(self, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    async def test_block_commits(self, monkeypatch: pytest.MonkeyPatch, version: int) -> None:
         async with started(monkeypatch, version=version) as (producer, fake, cluster):
             for _ in range(3):
                 async with producer.transaction() as transaction:
@@ -37,7 +37,9 @@ class TestBlock:
             assert len(cluster.records(TOPIC, 0)) == 3
 
     @in_virtual_time
-    async def test_it_aborts_and_lets_out_what_the_body_raised(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_aborts_and_raises_the_error_of_its_body(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with started(monkeypatch) as (producer, fake, _):
 
             async def block() -> None:
@@ -81,7 +83,9 @@ class TestBlock:
             fake.answer()
 
     @in_virtual_time
-    async def test_a_failure_that_nobody_awaited(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_raises_commit_failed_for_an_unawaited_failure(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with started(monkeypatch) as (producer, fake, _):
 
             async def block() -> None:
@@ -98,7 +102,7 @@ class TestBlock:
                 await producer.send(TOPIC, b"v")
 
     @in_virtual_time
-    async def test_a_commit_that_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_aborts_after_a_refused_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
             fake.refusing[Api.COMMIT] = refused(48)
 
@@ -111,7 +115,9 @@ class TestBlock:
             assert ends(fake) == [Api.COMMIT, Api.ABORT]
 
     @in_virtual_time
-    async def test_a_commit_without_an_answer_is_not_aborted(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_does_not_abort_a_commit_without_an_answer(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with started(monkeypatch, max_block_ms=1_000) as (producer, fake, _):
 
             async def block() -> None:
@@ -126,7 +132,7 @@ class TestBlock:
             await producer.commit_transaction()
 
     @in_virtual_time
-    async def test_a_commit_in_whose_time_not_all_is_acknowledged(
+    async def test_block_aborts_when_records_are_unacknowledged_in_time(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async with started(monkeypatch, max_block_ms=1_000) as (producer, fake, cluster):
@@ -192,7 +198,9 @@ class TestBlock:
             assert ends(fake) == [Api.ABORT]
 
     @in_virtual_time
-    async def test_another_one_was_begun_in_its_body(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_ignores_another_transaction_begun_in_its_body(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with started(monkeypatch) as (producer, _, _):
             async with producer.transaction() as first:
                 await producer.commit_transaction()
@@ -205,7 +213,7 @@ class TestBlock:
             await producer.commit_transaction()
 
     @in_virtual_time
-    async def test_it_is_used_before_its_begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_transaction_cannot_be_used_before_its_begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, _, _):
             with pytest.raises(TransactionStateError, match="cannot prepare: this transaction has not begun"):
                 await producer.transaction().prepare()
@@ -215,7 +223,9 @@ class TestNoFalseCommit:
     """A block that is left without an error says that all in it is committed."""
 
     @in_virtual_time
-    async def test_of_a_producer_that_has_failed_meanwhile(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_raises_when_its_producer_failed_meanwhile(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with started(monkeypatch) as (producer, fake, _):
 
             async def block() -> None:
@@ -230,7 +240,7 @@ class TestNoFalseCommit:
 
     @pytest.mark.parametrize("timeout_s", [0, None])
     @in_virtual_time
-    async def test_of_a_producer_that_was_closed_meanwhile(
+    async def test_block_raises_when_its_producer_was_closed_meanwhile(
         self, monkeypatch: pytest.MonkeyPatch, timeout_s: float | None
     ) -> None:
         async with started(monkeypatch) as (producer, fake, _):
@@ -245,7 +255,9 @@ class TestNoFalseCommit:
             assert ends(fake) == ([Api.ABORT] if timeout_s is None else [])
 
     @in_virtual_time
-    async def test_of_a_producer_that_fails_after_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_returns_when_its_producer_fails_after_the_commit(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with started(monkeypatch) as (producer, fake, _):
             async with producer.transaction():
                 await producer.send(TOPIC, b"v")
@@ -256,7 +268,7 @@ class TestNoFalseCommit:
 
 class TestClose:
     @in_virtual_time
-    async def test_it_aborts_what_is_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_close_aborts_an_open_transaction(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
             await producer.begin_transaction()
             await producer.send(TOPIC, b"v")
@@ -264,7 +276,7 @@ class TestClose:
             assert ends(fake) == [Api.ABORT]
 
     @in_virtual_time
-    async def test_it_waits_for_a_commit_that_is_under_way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_close_waits_for_a_commit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
             await producer.begin_transaction()
             await producer.send(TOPIC, b"v")

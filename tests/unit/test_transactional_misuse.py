@@ -59,7 +59,7 @@ class TestMisuse:
         [(state, name) for state, calls in WRONG.items() for name in calls],
     )
     @in_virtual_time
-    async def test_a_wrong_call_is_refused_and_nothing_is_appended(
+    async def test_forbidden_call_is_refused_and_appends_nothing(
         self, monkeypatch: pytest.MonkeyPatch, state: State, name: str
     ) -> None:
         async with started(monkeypatch) as (producer, _, cluster):
@@ -82,7 +82,7 @@ class TestMisuse:
 
     @for_each("name", SENDS | BEGIN | COMMIT | ABORT)
     @in_virtual_time
-    async def test_after_a_fatal_error_each_call_raises_it(
+    async def test_fatal_error_is_raised_by_every_call(
         self, monkeypatch: pytest.MonkeyPatch, name: str
     ) -> None:
         async with started(monkeypatch) as (producer, _, _):
@@ -95,13 +95,13 @@ class TestMisuse:
 
     @pytest.mark.parametrize("name", BEGIN | COMMIT | ABORT)
     @in_virtual_time
-    async def test_without_a_transactional_id(self, name: str) -> None:
+    async def test_calls_without_a_transactional_id_are_refused(self, name: str) -> None:
         async with started_without() as (producer, _):
             with pytest.raises(ConfigError, match="the producer has no transactional_id"):
                 await (BEGIN | COMMIT | ABORT)[name](producer)
 
     @for_each("name", SENDS | BEGIN | COMMIT | ABORT)
-    async def test_before_it_is_started(self, name: str) -> None:
+    async def test_calls_before_the_start_are_refused(self, name: str) -> None:
         producer = Producer("localhost:9092", transactional_id=ID)
         with pytest.raises(ProducerClosed, match="the producer is not started"):
             await (SENDS | BEGIN | COMMIT | ABORT)[name](producer)
@@ -117,7 +117,7 @@ class TestMisuse:
         ],
     )
     @in_virtual_time
-    async def test_a_wrong_argument_fails_nothing(
+    async def test_wrong_argument_does_not_fail_the_transaction(
         self, monkeypatch: pytest.MonkeyPatch, call: Call, kind: type[Exception]
     ) -> None:
         async with started(monkeypatch) as (producer, fake, _):

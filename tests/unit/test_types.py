@@ -6,11 +6,11 @@ from aioproducer.types import ProducerRecord, TopicPartition
 from tests.cases import for_each
 
 
-def test_a_partition_is_written_as_kafka_writes_it() -> None:
+def test_str_of_a_partition_is_topic_and_number() -> None:
     assert str(TopicPartition("orders", 3)) == "orders-3"
 
 
-def test_a_record_is_shown_with_all_it_has() -> None:
+def test_repr_of_a_record_has_all_fields() -> None:
     record = ProducerRecord("orders", b"v", "key", 3, [("trace", b"1")], 17)
     assert repr(record) == (
         "ProducerRecord(topic='orders', value=b'v', key='key', partition=3, headers=[('trace', b'1')], "
@@ -28,11 +28,11 @@ def test_a_record_is_shown_with_all_it_has() -> None:
         (list(range(1_000)), f"{str(list(range(1_000)))[:256]}…"),
     ],
 )
-def test_what_is_long_is_shown_by_its_beginning(value: object, shown: str) -> None:
+def test_repr_shortens_long_values(value: object, shown: str) -> None:
     assert f"value={shown}, key={shown}, partition=None" in repr(ProducerRecord("orders", value, value))
 
 
-def test_a_copied_record_can_be_changed_alone() -> None:
+def test_copied_record_can_be_changed_alone() -> None:
     record = ProducerRecord("orders", b"v")
     changed = copy.copy(record)
     changed.value = b"w"

@@ -15,16 +15,16 @@ def run(program: str) -> str:
     ).stdout.strip()
 
 
-def test_the_public_names_are_these() -> None:
+def test_all_lists_the_public_names() -> None:
     assert set(arrow.__all__) == {"OffsetRange", "SendTableError", "TableResult", "send_table"}
     assert all(hasattr(arrow, name) for name in arrow.__all__)
 
 
-def test_a_producer_needs_no_pyarrow() -> None:
+def test_producer_imports_no_pyarrow() -> None:
     assert run("import sys; from aioproducer import Producer; print('pyarrow' in sys.modules)") == "False"
 
 
-def test_without_pyarrow_the_error_says_what_to_install() -> None:
+def test_import_error_names_the_extra_without_pyarrow() -> None:
     program = """
 import sys
 sys.modules["pyarrow"] = None

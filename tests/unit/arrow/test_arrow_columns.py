@@ -71,7 +71,7 @@ def test_nulls_alone_are_nones(each_way: None) -> None:
     assert list(as_bytes(pa.nulls(2, pa.binary()))) == [None, None]
 
 
-def test_a_null_in_a_dictionary_is_a_null(each_way: None) -> None:
+def test_null_in_a_dictionary_is_a_null(each_way: None) -> None:
     array = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array(["a", None]))
     assert list(as_bytes(array)) == [b"a", None, None]
     assert as_texts(array) == (["a"], [0, None, None])
@@ -100,7 +100,7 @@ def test_partitions_may_be_of_any_integer_type(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("array", [pa.nulls(2), pa.nulls(2, pa.int32()), pa.array([], pa.int32())], ids=str)
-def test_a_column_without_a_number_is_none(array: pa.Array) -> None:
+def test_column_without_numbers_is_none(array: pa.Array) -> None:
     assert as_partitions("p", array) is None
     assert as_timestamps_ms("t", array) is None
 
@@ -158,7 +158,7 @@ def test_invalid_timestamp_is_refused_in_milliseconds(unit: str, wrong: int, mil
 @pytest.mark.parametrize(
     "kind", [pa.string(), pa.string_view(), pa.dictionary(pa.int8(), pa.large_string())], ids=str
 )
-def test_texts_are_told_once_each(kind: pa.DataType) -> None:
+def test_texts_are_listed_once_with_codes(kind: pa.DataType) -> None:
     texts, codes = as_texts(array_of(["x", "a", None, "b", "a"], kind)[1:])
     assert texts == ["a", "b"]
     assert codes == [0, None, 1, 0]
@@ -185,7 +185,7 @@ def listed(array: pa.Array) -> list[Any]:
 
 
 @pytest.mark.parametrize("other", ["b", "c"])
-def test_headers_of_the_same_number_in_all_rows_are_told_apart(each_way: None, other: str) -> None:
+def test_headers_with_equal_names_become_columns(each_way: None, other: str) -> None:
     """Those of the same names are columns: no object per row."""
     pairs = [[("a", b"%d" % number), ("b" if number else other, None)] for number in range(3)]
     array = pa.array([entries(*each) for each in pairs], HEADERS)
@@ -194,7 +194,7 @@ def test_headers_of_the_same_number_in_all_rows_are_told_apart(each_way: None, o
     assert isinstance(as_headers("h", array), HeaderColumns) == (other == "b")
 
 
-def test_a_header_that_all_rows_have_is_held_once(each_way: None) -> None:
+def test_header_with_one_value_is_held_once(each_way: None) -> None:
     held = as_headers(
         "h", pa.array([entries(("a", b"1"), ("b", b"%d" % number)) for number in (2, 3)], HEADERS)
     )
@@ -204,7 +204,7 @@ def test_a_header_that_all_rows_have_is_held_once(each_way: None) -> None:
     assert (*varying[:2], list(varying.values or ())) == ("b", None, [b"2", b"3"])
 
 
-def test_the_parts_of_a_header_may_be_in_any_order() -> None:
+def test_fields_of_a_header_may_be_in_any_order() -> None:
     kind = pa.list_(pa.struct([("value", pa.string()), ("key", pa.string())]))
     assert listed(pa.array([entries(("a", None))], kind)) == [(("a", None),)]
 
@@ -213,12 +213,12 @@ def test_the_parts_of_a_header_may_be_in_any_order() -> None:
     "array",
     [pa.nulls(2), pa.nulls(2, HEADERS), pa.array([[], None], HEADERS), pa.array([], HEADERS)],
 )
-def test_a_column_without_a_header_is_none(array: pa.Array) -> None:
+def test_column_without_headers_is_none(array: pa.Array) -> None:
     assert as_headers("h", array) is None
 
 
 @pytest.mark.parametrize("wrong", [entries(("b", b"1"), (None, b"2")), [None]], ids=str)
-def test_a_header_without_a_key_is_told_with_its_position(wrong: list[Any]) -> None:
+def test_header_without_a_key_is_reported_with_its_row(wrong: list[Any]) -> None:
     array = pa.array([entries((None, b"0")), entries(("a", b"1")), None, wrong, wrong], HEADERS)
     with pytest.raises(BadValue, match="column 'h': a header has no key") as raised:
         as_headers("h", array[1:])
@@ -283,7 +283,7 @@ def checked(role: str, kind: pa.DataType) -> None:
 
 
 @for_each(("role", "kind"), [(role, kind) for role, kinds in FIT.items() for kind in kinds])
-def test_a_column_may_be_of_any_type_that_can_be_sent(role: str, kind: pa.DataType) -> None:
+def test_column_of_every_sendable_type_is_accepted(role: str, kind: pa.DataType) -> None:
     checked(role, kind)
 
 
@@ -295,7 +295,7 @@ def test_column_of_another_type_is_refused(role: str, kind: pa.DataType) -> None
     assert str(raised.value).endswith("; cast it first")
 
 
-def test_a_missing_column_is_told_with_those_that_are_there() -> None:
+def test_missing_column_error_lists_the_columns() -> None:
     columns = Columns(value="v", key="k", topic="orders")
     with pytest.raises(ValueError, match="key='k': no such column; the columns are: 'v', 'w'"):
         columns.check(pa.schema([("v", pa.binary()), ("w", pa.binary())]))
@@ -303,13 +303,13 @@ def test_a_missing_column_is_told_with_those_that_are_there() -> None:
         columns.check(pa.schema([]))
 
 
-def test_a_name_must_be_that_of_one_column() -> None:
+def test_column_name_has_to_be_unique() -> None:
     with pytest.raises(ValueError, match="value='v': 2 columns have this name"):
         Columns(value="v", topic="orders").check(pa.schema([("v", pa.binary()), ("v", pa.string())]))
 
 
 @pytest.mark.parametrize("topics", [{}, {"topic": "orders", "topic_column": "t"}], ids=str)
-def test_the_topic_is_given_in_one_way(topics: dict[str, str]) -> None:
+def test_topic_is_given_either_as_name_or_as_column(topics: dict[str, str]) -> None:
     with pytest.raises(ValueError, match=r"topic .* or topic_column"):
         Columns(value="v", **topics)
 
@@ -328,10 +328,10 @@ def test_names_are_strings(wrong: dict[str, Any], complaint: str) -> None:
         Columns(**{"value": "v", "topic": "orders", **wrong})
 
 
-def test_the_topic_is_a_legal_name() -> None:
+def test_topic_has_to_be_a_legal_name() -> None:
     with pytest.raises(ValueError, match="topic 'a b' is not a legal name"):
         Columns(value="v", topic="a b")
 
 
-def test_a_column_that_is_two_parts_is_read_once() -> None:
+def test_column_used_for_two_fields_is_read_once() -> None:
     assert Columns(value="v", key="v", partition="p", topic="orders").names == ["v", "p"]

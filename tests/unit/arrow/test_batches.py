@@ -31,12 +31,12 @@ def batch_of(values: list[bytes], kind: pa.DataType | None = None) -> pa.RecordB
     return pa.record_batch({"v": column, "k": pa.nulls(len(values), pa.binary())})
 
 
-def test_a_batch_of_a_fair_size_is_one_piece() -> None:
+def test_batch_up_to_the_limit_is_one_piece() -> None:
     assert sizes(batch_of([b"v"] * PIECE_ROWS)) == [PIECE_ROWS]
     assert sizes(batch_of([])) == []
 
 
-def test_many_rows_are_several_pieces() -> None:
+def test_large_batch_is_cut_into_pieces() -> None:
     assert sizes(batch_of([b"v"] * (2 * PIECE_ROWS + 1))) == [PIECE_ROWS, PIECE_ROWS, 1]
 
 
@@ -91,7 +91,7 @@ def test_error_describes_the_first_failed_row() -> None:
     assert list(error.failures) == [1_100, 1_200, 2_000]
 
 
-def test_the_first_hundred_failures_are_kept_and_all_are_counted() -> None:
+def test_error_keeps_100_failures_and_counts_all() -> None:
     total = RowsOutcome()
     for start in (300, 0, 150):
         total.add(RowsOutcome(failures=[failure(row) for row in range(start, start + 150)]))
@@ -112,6 +112,6 @@ def test_error_facts_are_true_if_true_for_any_row() -> None:
     assert (raised.value.possibly_persisted, raised.value.retriable) == (True, True)
 
 
-def test_a_row_without_a_topic_is_named_alone() -> None:
+def test_row_without_a_topic_is_named_by_its_number() -> None:
     with pytest.raises(SendTableError, match=r"^row 7: ValueError: null; 0 were acknowledged$"):
         RowsOutcome(failures=[RowFailure(7, None, None, ValueError("null"))]).result()

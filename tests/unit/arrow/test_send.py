@@ -61,7 +61,7 @@ async def test_blocking_sources_are_read_in_a_thread(
     assert bool(asked) is blocks
 
 
-async def test_so_is_a_stream_which_may_run_a_query_to_begin_with() -> None:
+async def test_stream_is_read_in_another_thread() -> None:
     class Query:
         def __arrow_c_stream__(self, requested_schema: object = None) -> object:
             threads.append(threading.get_ident())
@@ -74,18 +74,18 @@ async def test_so_is_a_stream_which_may_run_a_query_to_begin_with() -> None:
 
 
 @pytest.mark.parametrize("form", [lambda one: one, lambda one: [one], reader])
-async def test_of_the_columns_those_that_are_sent_are_kept(form: Callable[[pa.RecordBatch], Any]) -> None:
+async def test_columns_that_are_not_sent_are_dropped(form: Callable[[pa.RecordBatch], Any]) -> None:
     assert await pieces(form(batch("a", note=["not sent"]))) == [{"v": ["a"]}]
 
 
-async def test_a_table_of_small_chunks_is_cut_by_its_rows() -> None:
+async def test_table_of_small_chunks_is_cut_by_rows() -> None:
     rows = [str(number) for number in range(PIECE_ROWS + 3)]
     chunks = [batch(*rows[start : start + 10]) for start in range(0, len(rows), 10)]
     first, second = await pieces(pa.Table.from_batches(chunks))
     assert (first["v"], second["v"]) == (rows[:PIECE_ROWS], rows[PIECE_ROWS:])
 
 
-async def test_a_schema_is_checked_when_it_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_schema_is_checked_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[pa.Schema] = []
     monkeypatch.setattr(Columns, "check", lambda _, schema: checked.append(schema))
     one, other = batch("a"), batch("b", note=["not sent"])
@@ -94,7 +94,7 @@ async def test_a_schema_is_checked_when_it_is_new(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("form", [reader, lambda one: pa.Table.from_batches([one]), lambda one: one])
-async def test_a_schema_that_is_known_before_is_checked_before(form: Callable[[pa.RecordBatch], Any]) -> None:
+async def test_known_schema_is_checked_at_open(form: Callable[[pa.RecordBatch], Any]) -> None:
     with pytest.raises(ValueError, match="'v'"):
         await Source.open(form(batch("a", column="w")), COLUMNS)
 

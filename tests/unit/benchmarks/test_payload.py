@@ -26,7 +26,7 @@ def test_every_process_sends_the_same() -> None:
     assert window_of(rich) == window_of(rich)
 
 
-def test_there_are_keys_and_headers_only_where_asked_for() -> None:
+def test_keys_and_headers_exist_only_on_request() -> None:
     plain = window_of(settings())
     assert plain.keys is None
     assert plain.headers is None
@@ -39,7 +39,7 @@ def test_there_are_keys_and_headers_only_where_asked_for() -> None:
 
 
 @pytest.mark.parametrize("size", [1024, 10_240])
-def test_a_json_value_is_json_that_can_be_compressed_and_is_not_all_blanks(size: int) -> None:
+def test_json_value_is_valid_and_compressible(size: int) -> None:
     value = json_value(random.Random(0), 7, size)
     events = json.loads(value)
     assert events[0]["number"] == "7-0"
@@ -47,5 +47,5 @@ def test_a_json_value_is_json_that_can_be_compressed_and_is_not_all_blanks(size:
     assert 2 < size / len(zlib.compress(value)) < 20
 
 
-def test_a_size_too_small_for_an_event_cuts_it() -> None:
+def test_json_value_smaller_than_an_event_is_cut() -> None:
     assert json_value(random.Random(0), 7, 40).startswith(b'[{"number":"7-0"')

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.send_file import COMMANDS, EVENTS, KCAT, Taken, run, told, write_events
 
 
-def test_a_file_has_at_least_so_many_bytes_and_an_event_on_each_line(tmp_path: Path) -> None:
+def test_events_file_has_its_size_and_an_event_per_line(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     lines = write_events(path, 2_000_000)
     found = path.read_bytes().splitlines()
@@ -24,14 +24,14 @@ def test_each_command_names_the_file_the_topic_and_the_servers() -> None:
         assert {"{file}", "{topic}", "{servers}"} <= {*command}, name
 
 
-def test_what_a_command_takes_is_of_its_process_alone() -> None:
+def test_figures_of_a_command_are_those_of_its_process() -> None:
     taken = run([sys.executable, "-S", "-c", "import time; b = b'x' * 2**26; time.sleep(0.3)"])
     assert taken.seconds >= 0.3
     assert taken.cpu_s < taken.seconds
     assert 2**26 <= taken.rss_bytes < 2**27
 
 
-def test_a_command_that_fails_is_told_with_its_last_line() -> None:
+def test_failed_command_is_reported_with_its_last_line() -> None:
     with pytest.raises(RuntimeError, match=r"failed: no such broker$"):
         run([sys.executable, "-S", "-c", "import sys; sys.exit('here goes\\nno such broker')"])
 

@@ -35,7 +35,7 @@ def verdict(played: Played, *targets: Target) -> Verdict:
     return judged.verdict
 
 
-def test_the_median_and_how_far_rounds_lie_apart() -> None:
+def test_spread_is_median_minimum_and_maximum() -> None:
     assert spread_of(closed(), "aioproducer", "records_s") == Spread(400_000, 300_000, 500_000)
 
 
@@ -43,7 +43,7 @@ def test_rounds_that_failed_do_not_count() -> None:
     assert spread_of(closed(), "aiokafka", "records_s") == Spread(112_500, 100_000, 125_000)
 
 
-def test_what_was_not_measured_has_no_median() -> None:
+def test_spread_is_none_without_a_measurement() -> None:
     assert spread_of(closed(), "aiokafka", "rss_mib") is None
     assert spread_of(closed(), "jvm", "records_s") is None
 
@@ -52,11 +52,11 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert ratio(closed(), RATE) == Spread(3.5, 3.0, 4.0)
 
 
-def test_without_another_client_the_figure_itself_counts() -> None:
+def test_ratio_without_another_client_is_the_figure() -> None:
     assert ratio(closed(), Target(figure="p99_ms", must=10)) == Spread(4.0, 4.0, 4.0)
 
 
-def test_nothing_is_divided_by_zero() -> None:
+def test_ratio_by_zero_is_none() -> None:
     assert ratio(two(1, 0), RATE) is None
 
 
@@ -64,7 +64,7 @@ def test_nothing_is_divided_by_zero() -> None:
     ("ours", "expected"),
     [(4.0, Verdict.GOAL), (3.99, Verdict.MUST), (2.5, Verdict.MUST), (2.49, Verdict.MISSED)],
 )
-def test_more_throughput_is_better(ours: float, expected: Verdict) -> None:
+def test_verdict_prefers_more_throughput(ours: float, expected: Verdict) -> None:
     assert verdict(two(ours, 1.0), RATE) == expected
 
 
@@ -72,23 +72,23 @@ def test_more_throughput_is_better(ours: float, expected: Verdict) -> None:
     ("ours", "expected"),
     [(0.4, Verdict.GOAL), (0.41, Verdict.MUST), (0.6, Verdict.MUST), (0.61, Verdict.MISSED)],
 )
-def test_less_cpu_is_better(ours: float, expected: Verdict) -> None:
+def test_verdict_prefers_less_cpu(ours: float, expected: Verdict) -> None:
     assert verdict(two(ours, 1.0, "cpu_us"), CPU) == expected
 
 
-def test_where_nothing_must_be_there_is_only_a_goal_to_fall_short_of() -> None:
+def test_verdict_without_a_minimum_falls_short_of_the_goal() -> None:
     assert verdict(two(2.0, 1.0), replace(RATE, must=None)) == Verdict.SHORT
 
 
-def test_where_there_is_no_goal_what_must_be_is_all() -> None:
+def test_verdict_without_a_goal_uses_the_minimum() -> None:
     assert verdict(two(9.0, 1.0), replace(RATE, goal=None)) == Verdict.MUST
 
 
-def test_what_was_not_measured_is_not_judged() -> None:
+def test_verdict_without_a_measurement_is_unknown() -> None:
     assert verdict(Played(), RATE) == Verdict.UNKNOWN
 
 
-def test_what_the_compressor_takes_is_a_remark_and_no_excuse() -> None:
+def test_compressor_share_is_a_remark_beside_the_verdict() -> None:
     ours = Run(figures={"records_s": 1.0, "cpu_us": 10.0, "compressor_us": 9.0})
     played = Played(runs={"aioproducer": [ours], "aiokafka": [run(records_s=1.0)]})
     assert compressor_share(played, "aioproducer") == 0.9
@@ -97,7 +97,7 @@ def test_what_the_compressor_takes_is_a_remark_and_no_excuse() -> None:
     assert judged.remark == "the compressor takes 90% of aioproducer's CPU"
 
 
-def test_a_target_is_judged_in_its_own_table_only() -> None:
+def test_target_is_judged_only_in_its_own_table() -> None:
     row = replace(ROWS["closed"], targets=(RATE, replace(RATE, tuning=Tuning.BEST, must=3.6)))
     assert [judged.verdict for judged in judge(row, closed())] == [Verdict.MUST]
     assert [judged.verdict for judged in judge(row, closed(), Tuning.BEST)] == [Verdict.MISSED]
@@ -126,7 +126,7 @@ def test_bounds_are_written_with_their_direction_and_unit() -> None:
     assert wanted(RATE, None) == ""
 
 
-def test_what_is_compared_is_told_in_words() -> None:
+def test_compared_describes_a_target_in_words() -> None:
     assert compared(RATE) == "throughput against aiokafka"
     assert (
         compared(replace(RATE, ours="aioproducer-nowait", against=""))

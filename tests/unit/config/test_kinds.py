@@ -49,7 +49,7 @@ CODEC = Choice(("none", "gzip"), absent="none")
         (ClientId(), "é" * 16_383, "é" * 16_383),
     ],
 )
-def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: object) -> None:
+def test_valid_value_is_normalized(kind: Kind, value: object, kept: object) -> None:
     checked = kind.check(value)
     assert checked == kept
     assert type(checked) is type(kept)
@@ -68,7 +68,7 @@ def test_a_good_value_is_kept_in_its_one_form(kind: Kind, value: object, kept: o
         *((ClientId(), value) for value in ("é" * 16_384, b"bytes", 5)),
     ],
 )
-def test_a_bad_value_is_answered_with_what_was_expected(kind: Kind, value: object) -> None:
+def test_invalid_value_is_answered_with_the_expected_form(kind: Kind, value: object) -> None:
     with pytest.raises(ValueError) as raised:
         kind.check(value)
     assert str(raised.value) == f"expected {kind.expected}"
@@ -131,7 +131,7 @@ class Few:
     one: bool = option(True, FLAG, "What it is for.")
 
 
-def test_an_option_knows_its_kind_and_its_meaning() -> None:
+def test_option_has_its_kind_and_its_meaning() -> None:
     assert Few().one is True
     (one,) = fields(Few)
     assert one.metadata == {"kind": FLAG, "meaning": "What it is for."}
@@ -158,7 +158,7 @@ def test_value_without_a_repr_is_shown_by_its_type() -> None:
         ("plaintext://[2001:db8::7]:9092", Address("2001:db8::7", 9092)),
     ],
 )
-def test_a_server_is_a_host_and_a_port(text: str, address: Address) -> None:
+def test_server_is_a_host_and_a_port(text: str, address: Address) -> None:
     assert parse_server(text) == address
 
 
@@ -210,7 +210,7 @@ def test_servers_come_as_text_or_as_a_sequence(value: object, servers: tuple[str
 
 
 @for_each("value", ["", " , ", [], [""]])
-def test_somebody_has_to_be_asked_first(value: object) -> None:
+def test_servers_need_at_least_one_broker(value: object) -> None:
     with pytest.raises(ValueError, match="names no broker; expected host:port"):
         Servers().check(value)
 
@@ -221,7 +221,7 @@ def test_servers_of_another_type_are_refused(value: object) -> None:
         Servers().check(value)
 
 
-def test_a_whole_configuration_has_a_door_of_its_own() -> None:
+def test_constructor_refuses_a_producer_config() -> None:
     with pytest.raises(ConfigError, match=r"a ProducerConfig goes into Producer\.from_config"):
         Producer(ProducerConfig(bootstrap_servers="a:9092"))  # type: ignore[arg-type]
 
@@ -230,7 +230,7 @@ def test_a_whole_configuration_has_a_door_of_its_own() -> None:
     "given",
     ["jane:hunter2@broker:9092", "SASL_SSL://jane:hunter2@broker:9092", ["a:1", "jane:hunter2@broker:9092"]],
 )
-def test_a_password_in_an_address_is_not_shown(given: str | list[str]) -> None:
+def test_password_in_an_address_is_not_shown(given: str | list[str]) -> None:
     with pytest.raises(ConfigError, match=r"before the address 'broker:9092' would not be used") as caught:
         Producer(given)
     assert "hunter2" not in str(caught.value)

@@ -115,7 +115,7 @@ class TestTranslation:
         assert config.request_timeout_ms == 20_000
         assert caplog.messages == ["config.ignored name=socket.timeout.ms by=request.timeout.ms"]
 
-    def test_two_other_names_must_agree(self) -> None:
+    def test_aliases_of_one_option_have_to_agree(self) -> None:
         equal = {"sasl.plain.username": "a", "metadata.broker.list": "b:1"}
         assert read_mapping(equal, KINDS).mistakes == []
         assert mistakes({**SERVERS, "ssl.ca.location": "a.pem", "ssl.cafile": "b.pem"}) == [
@@ -153,7 +153,7 @@ class TestTranslation:
         }
         assert read_mapping({"ssl.ca.location": "probe"}, KINDS).applied == {"ssl_truststore_location": None}
 
-    def test_no_host_name_check_of_librdkafka(self) -> None:
+    def test_none_of_librdkafka_disables_the_host_name_check(self) -> None:
         config = configured({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"})
         assert config.ssl_endpoint_identification_algorithm == ""
 
@@ -326,7 +326,7 @@ class TestMistakes:
             "enable_idempotence",
         ]
 
-    def test_no_rule_about_a_faulty_option_is_checked(self) -> None:
+    def test_invalid_option_is_not_checked_against_rules(self) -> None:
         assert len(mistakes({**SERVERS, "acks": "2", "transactional.id": "t"})) == 1
         assert len(mistakes({**LOGIN, "sasl.mechanism": "FOO"})) == 1
 
@@ -371,7 +371,7 @@ class TestReferences:
         assert "hunter2" not in found.lower()
 
     @for_each("value", ["${", "$a", "${}", "${a b}", "pa${ss:x", "{{", "${unknown:x}", "${lower}"])
-    def test_other_text_is_taken_as_it_is(self, value: str) -> None:
+    def test_text_without_a_reference_is_kept(self, value: str) -> None:
         password = configured({**LOGIN, "sasl.mechanism": "PLAIN", "sasl.password": value}).sasl_password
         assert password is not None
         assert password.reveal() == value
@@ -381,7 +381,7 @@ class TestReferences:
         config = configured({**LOGIN, "sasl.mechanism": "PLAIN", "sasl.password": password})
         assert config.sasl_password == password
 
-    def test_options_of_others_may_have_references(self) -> None:
+    def test_unknown_options_may_have_references(self) -> None:
         configured({"basic.auth.user.info": "{{ KEY }}:${env:SECRET}"})
 
     def test_resolved_value_is_converted(self, monkeypatch: pytest.MonkeyPatch) -> None:

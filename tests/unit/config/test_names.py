@@ -38,7 +38,7 @@ def test_option_given_in_both_spellings_is_refused() -> None:
         applied_options({"linger.ms": 5, "linger_ms": 5}, KNOWN)
 
 
-def test_kafkas_name_for_the_partitioner_is_ours_too() -> None:
+def test_partitioner_class_is_an_alias_of_partitioner() -> None:
     assert applied_options({"partitioner.class": "x"}, KNOWN) == {"partitioner": "x"}
     with pytest.raises(ConfigError, match=r"given twice: as 'partitioner\.class' and as 'partitioner'"):
         applied_options({"partitioner.class": "x", "partitioner": "y"}, KNOWN)
@@ -53,7 +53,7 @@ def test_kafkas_names_without_effect_are_logged_once(name: str, caplog: pytest.L
     caplog.clear()
 
 
-def test_a_warning_never_shows_the_value(caplog: pytest.LogCaptureFixture) -> None:
+def test_warning_never_shows_the_value(caplog: pytest.LogCaptureFixture) -> None:
     applied_options({"ssl.provider": "hunter2", "sasl_login_class": "hunter2"}, KNOWN)
     assert len(caplog.records) == 2
     assert "hunter2" not in caplog.text
@@ -111,7 +111,7 @@ def test_unknown_name_suggests_the_nearest_name(name: str, nearest: str) -> None
 
 
 @for_each("name", ["qqq", "api_versions", "log_format", "brokers", "statistics", "timeout"])
-def test_nothing_is_suggested_where_nothing_is_near(name: str) -> None:
+def test_unknown_option_without_a_near_name_has_no_suggestion(name: str) -> None:
     with pytest.raises(ConfigError, match=f"^unknown option '{name}'$"):
         applied_options({name: 1}, KINDS)
 
@@ -165,7 +165,7 @@ def test_all_mistakes_in_keyword_arguments_are_reported() -> None:
     ]
 
 
-def test_no_name_is_of_two_kinds() -> None:
+def test_option_names_belong_to_one_kind() -> None:
     known = {name.replace("_", ".") for name in KNOWN}
     no_counterpart = HARMLESS | REFUSED_OF_OTHERS.keys()
     assert not known & WITHOUT_EFFECT

@@ -23,7 +23,7 @@ INT32_MAX = 2**31 - 1
 
 
 class TestConstruction:
-    def test_the_defaults_are_kafkas(self) -> None:
+    def test_defaults_are_those_of_kafka(self) -> None:
         config = dataclasses.asdict(configure(client_id="me"))
         security = {each.name for each in dataclasses.fields(SecurityOptions)}
         assert {name: value for name, value in config.items() if name not in security} == {
@@ -78,7 +78,7 @@ class TestConstruction:
             "transaction_two_phase_commit_enable": False,
         }
 
-    def test_the_defaults_log_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_defaults_log_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
         configure()
         assert not caplog.records
@@ -88,7 +88,7 @@ class TestConstruction:
         assert refusal(batch_size=-1) == "batch_size = -1: expected an integer from 0 to 2^31 - 1"
         assert refusal(bootstrap_servers=["a"]).startswith("bootstrap_servers = ['a']: 'a' has no port")
 
-    def test_a_batch_cannot_be_full_before_it_is_ready(self) -> None:
+    def test_batch_max_size_has_to_reach_batch_size(self) -> None:
         assert refusal(batch_size=2, batch_max_size=1).startswith(
             "batch_max_size = 1: expected at least batch_size = 2"
         )
@@ -99,10 +99,10 @@ class TestConstruction:
         assert "needs client_rack" in refusal(partitioner_rack_aware=True, client_rack=rack)
         assert configure(partitioner_rack_aware=True, client_rack=" a ").client_rack == "a"
 
-    def test_an_unknown_keyword_is_answered_with_the_nearest(self) -> None:
+    def test_unknown_keyword_is_answered_with_the_nearest(self) -> None:
         assert refusal(linger=5) == "unknown option 'linger'; did you mean 'linger_ms'?"
 
-    def test_a_keyword_that_only_kafka_knows_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_keyword_known_only_to_kafka_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         assert configure(client_id="a", client_dns_lookup="b") == configure(client_id="a")
         assert caplog.messages == ["config.without_effect name=client_dns_lookup"]
 
@@ -120,14 +120,14 @@ class TestConstruction:
         assert named in told
 
     @pytest.mark.parametrize("given", ["", 5, "\ud800", "x" * 0x8000])
-    def test_a_transactional_id_is_a_name(self, given: object) -> None:
+    def test_transactional_id_has_to_be_a_short_string(self, given: object) -> None:
         assert "a string of 1 to 32767 bytes in UTF-8" in refusal(transactional_id=given)
 
-    def test_a_refusal_is_a_value_error_and_a_producer_error(self) -> None:
+    def test_config_error_is_a_value_error_and_a_producer_error(self) -> None:
         assert issubclass(ConfigError, ValueError)
         assert issubclass(ConfigError, ProducerError)
 
-    def test_a_configuration_does_not_change(self) -> None:
+    def test_configuration_is_frozen(self) -> None:
         config = configure()
         with pytest.raises(dataclasses.FrozenInstanceError):
             config.linger_ms = 7  # type: ignore[misc]
@@ -215,7 +215,7 @@ class TestTimes:
             ({"request_timeout_ms": INT32_MAX}, INT32_MAX),
         ],
     )
-    def test_a_default_that_is_too_short_is_lifted(
+    def test_delivery_timeout_default_is_raised_when_too_short(
         self, options: dict[str, object], delivery_timeout_ms: int, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert configure(**options).delivery_timeout_ms == delivery_timeout_ms
@@ -226,14 +226,14 @@ class TestTimes:
     @pytest.mark.parametrize(
         "name", ["retry_backoff", "reconnect_backoff", "socket_connection_setup_timeout"]
     )
-    def test_no_first_wait_is_longer_than_the_longest(
+    def test_initial_backoff_is_limited_to_the_maximum(
         self, name: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         config = configure(**{f"{name}_ms": 2_000, f"{name}_max_ms": 500})
         assert getattr(config, f"{name}_ms") == getattr(config, f"{name}_max_ms") == 500
         assert caplog.messages == [f"config.limited name={name}_ms value=2000 limit=500 by={name}_max_ms"]
 
-    def test_a_reconnect_backoff_alone_does_not_grow(self) -> None:
+    def test_reconnect_backoff_alone_does_not_grow(self) -> None:
         assert configure(reconnect_backoff_ms=200).reconnect_backoff_max_ms == 200
         assert configure(reconnect_backoff_ms=5_000).reconnect_backoff_ms == 5_000
         assert (
@@ -259,7 +259,7 @@ class TestCompression:
             ({"compression_type": "snappy", "compression_gzip_level": 1}, Codec.SNAPPY, None),
         ],
     )
-    def test_the_codec_gets_its_own_level_and_no_other(
+    def test_codec_gets_only_its_own_level(
         self, options: dict[str, object], codec: Codec, level: int | None
     ) -> None:
         settings = configure(**options).sender_settings()
@@ -273,9 +273,7 @@ class TestCompression:
         ((name, level),) = option.items()
         assert refusal(**option).startswith(f"{name} = {level}: expected an integer from ")
 
-    def test_a_codec_without_its_package_is_refused_at_construction(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_codec_without_its_package_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def missing(codec: Codec, level: int | None) -> None:
             raise ConfigError(f"{codec.name} needs a package")
 
@@ -284,13 +282,13 @@ class TestCompression:
 
 
 class TestPartitioner:
-    def test_kafkas_way_unless_told_otherwise(self) -> None:
+    def test_partitioner_defaults_to_murmur2(self) -> None:
         assert isinstance(configure().effective_partitioner(), Murmur2Partitioner)
 
     def test_keys_can_be_ignored(self) -> None:
         assert isinstance(configure(partitioner_ignore_keys=True).effective_partitioner(), AnyPartition)
 
-    def test_a_partitioner_of_ones_own_decides_about_keys_itself(
+    def test_partitioner_ignore_keys_does_not_apply_to_an_own_one(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         partitioner = RoundRobinPartitioner()
@@ -315,13 +313,13 @@ class TestSecrets:
             **more,
         )
 
-    def test_nothing_shows_them(self) -> None:
+    def test_secrets_are_never_shown(self) -> None:
         config = self.secret()
         assert "hunter2" not in repr(config)
         assert "hunter2" not in str(dataclasses.asdict(config))
         assert "sasl_password=Secret('***')" in repr(config)
 
-    def test_they_count_when_configurations_are_compared(self) -> None:
+    def test_secrets_count_in_comparisons(self) -> None:
         assert self.secret() == self.secret(linger_ms=5)
         assert hash(self.secret()) == hash(self.secret())
         assert self.secret() != dataclasses.replace(self.secret(), sasl_password=Secret("hunter3"))
@@ -335,12 +333,12 @@ class TestSecrets:
             pickle.dumps(self.secret())
         assert "hunter2" not in str(raised.value)
 
-    def test_nor_can_one_with_a_context(self) -> None:
+    def test_configuration_with_an_ssl_context_is_not_picklable(self) -> None:
         context = ssl.create_default_context()
         with pytest.raises(TypeError, match="with ssl_context cannot be pickled"):
             pickle.dumps(configure(security_protocol="SSL", ssl_context=context))
 
-    def test_one_that_asks_for_them_can(self) -> None:
+    def test_configuration_with_a_credentials_callable_is_picklable(self) -> None:
         config = configure(
             client_id="me",
             security_protocol="SASL_PLAINTEXT",
@@ -360,7 +358,7 @@ class TestSecrets:
             {"sasl_oauthbearer_token_endpoint_url": "https://u:hunter2@a"},
         ],
     )
-    def test_a_bad_value_that_may_be_one_is_not_shown(self, option: dict[str, object]) -> None:
+    def test_invalid_secret_is_not_shown(self, option: dict[str, object]) -> None:
         message = refusal(**option)
         assert message.startswith(f"{next(iter(option))} = ***: ")
         assert "hunter2" not in message

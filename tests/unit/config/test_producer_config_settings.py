@@ -87,7 +87,7 @@ class TestSettings:
             configure(**{name: 70})
         _ = configure(**{name: 71})
 
-    def test_a_timeout_that_was_meant_in_seconds_is_doubted(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_timeout_that_looks_like_seconds_is_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         _ = configure(request_timeout_ms=100)
         assert not caplog.records
         _ = configure(request_timeout_ms=30)
@@ -111,7 +111,7 @@ class TestSettings:
         assert settings.retry_backoff == Backoff(initial_s=0.01, max_s=0.02)
 
     @pytest.mark.parametrize("given", [{"linger_ms": 5}, {"linger_ms": 5.0}, {"linger_ms": 0}])
-    def test_a_linger_that_is_given_does_not_adapt(self, given: dict[str, float]) -> None:
+    def test_explicit_linger_does_not_adapt(self, given: dict[str, float]) -> None:
         config = configure(**given)
         for each in (
             config,
@@ -153,7 +153,7 @@ class TestSettings:
             ({"batch_size": 1_000, "batch_max_size": 5_000, "max_request_size": 4_000}, 1_000, 4_000),
         ],
     )
-    def test_a_batch_size_that_is_given_is_the_limit_unless_both_are(
+    def test_explicit_batch_size_is_the_limit_unless_both_are_given(
         self, given: dict[str, int], ready: int, full: int
     ) -> None:
         config = configure(**given)

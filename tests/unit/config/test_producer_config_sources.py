@@ -64,11 +64,11 @@ class TestFromMapping:
         assert str(raised.value).startswith(f"{name} = 'com.example.Mine': unknown name; expected ")
 
     @pytest.mark.parametrize("mapping", [{}, {"acks": "all"}])
-    def test_somebody_has_to_be_asked_first(self, mapping: dict[str, object]) -> None:
+    def test_bootstrap_servers_are_required(self, mapping: dict[str, object]) -> None:
         with pytest.raises(ConfigError, match=r"^bootstrap\.servers is missing"):
             ProducerConfig.from_mapping(mapping)
 
-    def test_a_name_without_effect_is_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_name_without_effect_is_one_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         ProducerConfig.from_mapping({"bootstrap.servers": "a:9092", "client.dns.lookup": "use_all_dns_ips"})
         assert caplog.messages == ["config.without_effect name=client.dns.lookup"]
 
@@ -101,7 +101,7 @@ class TestFromProperties:
         with pytest.raises(ConfigError, match=r"^acks = 'many#'(?!.*comments)"):
             ProducerConfig.from_properties("bootstrap.servers=a:9092\nacks=many#\n")
 
-    def test_a_file(self, tmp_path: Path) -> None:
+    def test_file_equals_its_text(self, tmp_path: Path) -> None:
         path = tmp_path / "producer.properties"
         path.write_text(f"{self.TEXT}client.id=me\n")
         assert ProducerConfig.from_properties(path) == ProducerConfig.from_properties(

@@ -32,7 +32,7 @@ from tests.cases import for_each
         ("a=b # not a comment", ("a", "b # not a comment")),
     ],
 )
-def test_a_line_is_a_name_and_a_value(line: str, entry: tuple[str, str]) -> None:
+def test_line_is_a_name_and_a_value(line: str, entry: tuple[str, str]) -> None:
     assert read_properties(f"{line}\n") == dict([entry])
 
 
@@ -42,29 +42,29 @@ def test_comments_and_blank_lines_say_nothing() -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-def test_a_backslash_at_the_end_continues_the_line(end: str) -> None:
+def test_backslash_at_the_end_continues_the_line(end: str) -> None:
     text = end.join(["bootstrap.servers = a:9092,\\", "\t  b:9092,\\", "#c:9092", "acks=1", ""])
     assert read_properties(text) == {"bootstrap.servers": "a:9092,b:9092,#c:9092", "acks": "1"}
 
 
-def test_an_escaped_backslash_at_the_end_continues_nothing() -> None:
+def test_escaped_backslash_at_the_end_continues_nothing() -> None:
     assert read_properties("dir=C:\\\\\nacks=1") == {"dir": "C:\\", "acks": "1"}
 
 
-def test_a_line_of_nothing_but_a_backslash_is_blank() -> None:
+def test_line_of_a_single_backslash_is_blank() -> None:
     assert read_properties("\\\n# a comment\nacks=1\n\\") == {"acks": "1"}
 
 
-def test_a_backslash_at_the_very_end_is_dropped() -> None:
+def test_backslash_at_the_end_of_the_file_is_dropped() -> None:
     assert read_properties("acks=1\\") == {"acks": "1"}
 
 
-def test_the_last_of_two_values_counts() -> None:
+def test_last_of_two_values_wins() -> None:
     assert read_properties("acks=1\nacks=all\n") == {"acks": "all"}
 
 
 @for_each("escape", [r"\u12", r"\u", r"\uzzzz", r"\u00g0"])
-def test_an_escape_needs_four_hexadecimal_digits(escape: str) -> None:
+def test_escape_needs_four_hexadecimal_digits(escape: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_properties(f"sasl.password=hunter2{escape}")
     assert str(raised.value) == r"\u needs four hexadecimal digits in the value of 'sasl.password'"
@@ -78,7 +78,7 @@ def test_half_a_character_is_refused() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "iso-8859-1"])
-def test_a_file_is_utf8_or_else_latin1(tmp_path: Path, encoding: str) -> None:
+def test_file_is_utf8_or_else_latin1(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "producer.properties"
     path.write_bytes("client.id=grün\n".encode(encoding))
     assert read_properties(path) == read_properties(str(path)) == {"client.id": "grün"}

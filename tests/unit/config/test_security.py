@@ -58,7 +58,7 @@ class TestProtocol:
 
 
 class TestTls:
-    def test_without_options_it_is_the_systems(self) -> None:
+    def test_tls_without_options_uses_the_systems_trust_store(self) -> None:
         assert settings(security_protocol="SSL").tls == TlsSettings()
 
     def test_options_become_settings(self, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ class TestTls:
             versions=("TLSv1.3",),
         )
 
-    def test_a_context_of_ones_own_is_alone(self) -> None:
+    def test_ssl_context_excludes_other_tls_options(self) -> None:
         context = ssl.create_default_context()
         assert settings(security_protocol="SSL", ssl_context=context).tls == TlsSettings(context=context)
         assert refusal(security_protocol="SSL", ssl_context=context, ssl_key_password="hunter2") == (
@@ -132,30 +132,30 @@ class TestTls:
 
 class TestLogins:
     @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-    def test_a_pair(self, mechanism: str) -> None:
+    def test_pair_of_user_and_password_is_accepted(self, mechanism: str) -> None:
         expected = SaslSettings(mechanism, BACKOFF, credentials=LOGIN)
         assert sasl(mechanism, sasl_username="u", sasl_password="hunter2") == expected
         name = "plain.Plain" if mechanism == "PLAIN" else "scram.Scram"
         jaas = f'{JAAS}.{name}LoginModule required username="u" password="hunter2";'
         assert sasl(mechanism, sasl_jaas_config=jaas) == expected
 
-    def test_a_callable(self) -> None:
+    def test_callable_for_credentials_is_accepted(self) -> None:
         def pair() -> tuple[str, str]:
             return "u", "hunter2"
 
         assert sasl("PLAIN", sasl_credentials=pair) == SaslSettings("PLAIN", BACKOFF, credentials=pair)
 
-    def test_a_delegation_token(self) -> None:
+    def test_delegation_token_is_accepted(self) -> None:
         jaas = f'{JAAS}.scram.ScramLoginModule required username="u" password="hunter2" tokenauth="true";'
         assert sasl("SCRAM-SHA-256", sasl_jaas_config=jaas).token_auth
 
-    def test_a_mechanism_of_ones_own(self) -> None:
+    def test_mechanism_factory_is_accepted(self) -> None:
         def make() -> Plain:
             return Plain(Credentials(LOGIN))
 
         assert sasl(make) == SaslSettings(make, BACKOFF)
 
-    def test_from_a_file_of_the_jvm(self) -> None:
+    def test_properties_file_of_the_jvm_is_accepted(self) -> None:
         text = (
             "bootstrap.servers=a:1\nsecurity.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
             f'sasl.jaas.config={JAAS}.plain.PlainLoginModule required \\\n  username="u" \\\n  password="hunter2";\n'
@@ -187,10 +187,10 @@ class TestLogins:
             ),
         ],
     )
-    def test_what_is_missing_or_too_much(self, options: dict[str, Any], why: str) -> None:
+    def test_missing_or_superfluous_options_are_refused(self, options: dict[str, Any], why: str) -> None:
         assert why in sasl_refusal("PLAIN", **options)
 
-    def test_a_mechanism_is_needed_and_has_to_be_known(self) -> None:
+    def test_mechanism_is_required_and_has_to_be_known(self) -> None:
         known = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, GSSAPI, AWS_MSK_IAM"
         assert refusal(security_protocol="SASL_SSL").endswith(f"needs sasl_mechanism: {known}")
         assert known in sasl_refusal("NTLM")
@@ -211,7 +211,7 @@ class TestLogins:
             ),
         ],
     )
-    def test_a_missing_package_is_named_with_its_extra(
+    def test_missing_package_is_named_with_its_extra(
         self,
         mechanism: str,
         options: dict[str, Any],
@@ -245,7 +245,7 @@ class TestKerberos:
         assert sasl("GSSAPI", **options).kerberos == kerberos
 
     @pytest.mark.parametrize("prefix", ["", "FILE:"])
-    def test_a_keytab_has_to_be_there(self, tmp_path: Path, prefix: str) -> None:
+    def test_keytab_has_to_exist(self, tmp_path: Path, prefix: str) -> None:
         keytab = tmp_path / "alice.keytab"
         jaas = (
             "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true"
@@ -277,7 +277,7 @@ class TestKerberos:
             ),
         ],
     )
-    def test_what_is_missing(self, options: dict[str, Any], why: str) -> None:
+    def test_missing_kerberos_options_are_refused(self, options: dict[str, Any], why: str) -> None:
         assert why in sasl_refusal("GSSAPI", **options)
 
 

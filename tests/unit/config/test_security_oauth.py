@@ -32,10 +32,10 @@ def everything_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestOAuth:
-    def test_a_provider(self) -> None:
+    def test_token_provider_is_accepted(self) -> None:
         assert sasl("OAUTHBEARER", sasl_oauth_token_provider=print).tokens is print
 
-    def test_a_file(self) -> None:
+    def test_token_file_is_accepted(self) -> None:
         assert sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="file:///t").tokens == "file:///t"
 
     def test_client_credentials(self) -> None:
@@ -72,7 +72,7 @@ class TestOAuth:
         assert found.extensions == {"logicalCluster": "lkc-1"}
 
     @pytest.mark.parametrize("jwt_bearer", [False, True])
-    def test_an_assertion(self, jwt_bearer: bool) -> None:
+    def test_assertion_is_accepted(self, jwt_bearer: bool) -> None:
         retriever = (
             "org.apache.kafka.common.security.oauthbearer.JwtBearerJwtRetriever" if jwt_bearer else None
         )
@@ -148,7 +148,7 @@ class TestOAuth:
             ),
         ],
     )
-    def test_what_is_missing_or_too_much(self, options: dict[str, Any], why: str) -> None:
+    def test_missing_or_superfluous_options_are_refused(self, options: dict[str, Any], why: str) -> None:
         assert why in sasl_refusal("OAUTHBEARER", **options)
 
 

@@ -49,7 +49,7 @@ def test_iterating_yields_metadata_or_error_by_position() -> None:
     assert fourth == RecordMetadata("orders", 2, 71, 13, log_append_time=False)
 
 
-def test_an_unknown_offset_stays_unknown_for_the_whole_run() -> None:
+def test_unknown_offset_applies_to_the_whole_run() -> None:
     result = SendManyResult("orders", 2)
     result.add_delivered(DeliveredRun(range(2), 0, -1, [1, 2], log_append_time=False))
     assert [result.offset(position) for position in range(2)] == [-1, -1]
@@ -72,7 +72,7 @@ def test_failures_are_in_order_and_cannot_be_changed() -> None:
         result.failures[1] = RecordTooLarge()  # type: ignore[index]
 
 
-def test_nothing_is_raised_if_nothing_failed() -> None:
+def test_raise_failures_without_failures_does_nothing() -> None:
     SendManyResult("orders", 0).raise_failures()
 
 
@@ -131,7 +131,7 @@ def test_result_repr_has_counts() -> None:
     assert repr(result_of_four()) == "<SendManyResult topic='orders' delivered=3 failed=1>"
 
 
-def test_offset_ranges_are_told_by_partition() -> None:
+def test_offset_ranges_are_grouped_by_partition() -> None:
     result = result_of_four()
     assert result.offset_ranges() == {2: OffsetRange(70, 71, 2), 0: OffsetRange(5, 5, 1)}
     result.add_delivered(DeliveredRun([2], 2, 60, [12], log_append_time=False))
@@ -147,5 +147,5 @@ def test_offset_ranges_count_records_at_unknown_offsets() -> None:
     assert result.offset_ranges() == {0: OffsetRange(-1, -1, 3)}
 
 
-def test_a_range_from_offset_zero_on_is_known() -> None:
+def test_range_may_start_at_offset_zero() -> None:
     assert OffsetRange(0, 0, 1).joined(OffsetRange(1, 1, 1)) == OffsetRange(0, 1, 2)

@@ -38,7 +38,7 @@ class TestOrder:
         assert order == [0, 1, 2]
 
     @in_virtual_time
-    async def test_a_turn_that_does_not_come_in_time_is_given_up(self) -> None:
+    async def test_turn_is_given_up_at_its_deadline(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             async with rig.permit():
@@ -49,7 +49,7 @@ class TestOrder:
                 assert rig.loop.time() == 3
 
     @in_virtual_time
-    async def test_of_an_unknown_topic_it_was_metadata_that_did_not_come(self) -> None:
+    async def test_turn_for_an_unknown_topic_fails_with_metadata_timeout(self) -> None:
         rig = Rig(partitions=0)
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call([], "it", deadline=2.0))
@@ -79,21 +79,21 @@ class TestOrder:
             await patient
 
     @in_virtual_time
-    async def test_the_last_to_leave_wakes_a_sender_that_waits_for_it(self) -> None:
+    async def test_last_call_to_leave_wakes_the_sender(self) -> None:
         rig = Rig()
         async with rig.permit():
             wakes = rig.wakes
         assert rig.wakes == wakes + 1
 
     @in_virtual_time
-    async def test_an_unknown_topic_leaves_no_trace(self) -> None:
+    async def test_unknown_topic_is_forgotten_when_its_call_leaves(self) -> None:
         rig = Rig(partitions=0)
         with rig.caller():
             assert TOPIC in rig.accumulator.topics
         assert rig.accumulator.topics == {}
 
     @in_virtual_time
-    async def test_unless_others_are_on_their_way_to_it(self) -> None:
+    async def test_unknown_topic_is_kept_while_other_calls_use_it(self) -> None:
         rig = Rig(partitions=0)
         with rig.caller():
             with rig.caller():
@@ -106,7 +106,7 @@ class TestServed:
     """A call that ends its turn appends for the calls behind it, as far as that needs no waiting."""
 
     @in_virtual_time
-    async def test_nothing_is_left_to_do_then(self) -> None:
+    async def test_served_call_has_its_place_when_its_turn_comes(self) -> None:
         rig, order = Rig(), list[str]()
         with rig.nothing_left_behind():
             free = rig.accumulator.memory.free
@@ -123,7 +123,7 @@ class TestServed:
             rig.accumulator.memory.free = free
 
     @in_virtual_time
-    async def test_what_that_raises_is_for_who_waits(self) -> None:
+    async def test_error_of_a_served_append_is_raised_in_its_call(self) -> None:
         def fail() -> None:
             raise RecordTooLarge("much")
 
@@ -136,7 +136,7 @@ class TestServed:
                 await waiting
 
     @in_virtual_time
-    async def test_nobody_is_served_once_it_is_closed(self) -> None:
+    async def test_waiting_call_is_not_served_after_close(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             async with rig.permit():
@@ -173,7 +173,7 @@ class TestServed:
 
 class TestRecordsToCome:
     @in_virtual_time
-    async def test_they_are_counted_until_they_have_arrived(self) -> None:
+    async def test_records_of_a_call_are_counted_until_they_have_arrived(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind(), rig.caller(10) as call:
             assert rig.accumulator.arriving == 10
@@ -184,7 +184,7 @@ class TestRecordsToCome:
             assert rig.accumulator.arriving == 3
 
     @in_virtual_time
-    async def test_a_call_is_on_its_way_between_two_turns_as_well(self) -> None:
+    async def test_call_is_pending_between_two_turns(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind(), rig.caller(2) as call:
             for _ in range(2):
@@ -196,14 +196,14 @@ class TestRecordsToCome:
 
 class TestMemory:
     @in_virtual_time
-    async def test_it_is_taken_when_it_is_free(self) -> None:
+    async def test_free_memory_is_reserved_immediately(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         async with rig.permit() as permit:
             await permit.reserve(600)
             assert rig.accumulator.memory.free == 400
 
     @in_virtual_time
-    async def test_it_is_waited_for_and_nothing_lingers_meanwhile(self) -> None:
+    async def test_reserve_waits_for_memory_and_ends_lingering(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         rig.accumulator.memory.free = 100
         async with rig.permit() as permit:
@@ -217,7 +217,7 @@ class TestMemory:
             assert rig.accumulator.memory.free == 400
 
     @in_virtual_time
-    async def test_what_does_not_come_in_time_is_given_up(self) -> None:
+    async def test_reserve_fails_at_the_deadline(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         rig.accumulator.memory.free = 100
         with rig.nothing_left_behind():
@@ -227,7 +227,7 @@ class TestMemory:
                     await permit.reserve(600)
 
     @in_virtual_time
-    async def test_who_has_several_waits_may_move_the_deadline(self) -> None:
+    async def test_reserve_uses_a_later_deadline(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         rig.accumulator.memory.free = 100
         async with rig.permit(deadline=1.0) as permit:
@@ -239,7 +239,7 @@ class TestMemory:
 
 class TestClosedMeanwhile:
     @in_virtual_time
-    async def test_who_comes_late_has_no_turn(self) -> None:
+    async def test_call_after_close_gets_no_turn(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             rig.accumulator.close(CLOSED)
@@ -248,7 +248,7 @@ class TestClosedMeanwhile:
                     pytest.fail("it is closed")
 
     @in_virtual_time
-    async def test_who_stood_in_line_has_no_turn_either(self) -> None:
+    async def test_waiting_call_gets_no_turn_after_close(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             async with rig.permit():
@@ -287,5 +287,5 @@ class TestClosedMeanwhile:
     ("count", "message"),
     [(1, "partition=7: 'orders' has 1 partition, 0"), (3, "partition=7: 'orders' has 3 partitions, 0 to 2")],
 )
-def test_a_partition_that_does_not_exist_is_told_with_those_that_do(count: int, message: str) -> None:
+def test_missing_partition_error_names_the_existing_partitions(count: int, message: str) -> None:
     assert str(no_such_partition("partition", "orders", 7, count)) == message

@@ -23,7 +23,7 @@ class TestMetadata:
             assert rig.updater.asked == []
 
     @in_virtual_time
-    async def test_an_unknown_topic_is_waited_for_in_line(self) -> None:
+    async def test_call_waits_for_metadata_of_an_unknown_topic(self) -> None:
         rig, order = Rig(partitions=0), list[str]()
         waiting = asyncio.create_task(rig.call(order, "it"))
         await settle()
@@ -35,7 +35,7 @@ class TestMetadata:
         assert list(rig.queues.leaders) == [1, -1]
 
     @in_virtual_time
-    async def test_what_was_said_since_is_not_forgotten(self) -> None:
+    async def test_newer_metadata_is_not_overwritten_by_the_answer(self) -> None:
         rig = Rig(partitions=0)
         waiting = asyncio.create_task(rig.call([], "it"))
         await settle()
@@ -45,7 +45,7 @@ class TestMetadata:
         assert list(rig.queues.leaders) == [1, 2]
 
     @in_virtual_time
-    async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
+    async def test_cluster_error_for_the_topic_is_raised(self) -> None:
         rig = Rig(partitions=0)
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call([], "it"))
@@ -59,7 +59,7 @@ class TestNewPartition:
     """One that the topic does not have, as far as we know."""
 
     @in_virtual_time
-    async def test_it_is_asked_for_once(self) -> None:
+    async def test_partition_is_requested_once(self) -> None:
         rig, order = Rig(partitions=2), list[str]()
         waiting = asyncio.create_task(rig.call(order, "it", partition=2))
         await settle()
@@ -71,7 +71,7 @@ class TestNewPartition:
         assert order == ["it"]
 
     @in_virtual_time
-    async def test_call_that_waits_for_memory_lets_the_earlier_call_go_first(self) -> None:
+    async def test_call_that_waits_for_memory_lets_earlier_calls_go_first(self) -> None:
         rig, order = Rig(partitions=2), list[str]()
         earlier = asyncio.create_task(rig.call(order, "earlier", partition=2))
         await settle()
@@ -92,7 +92,7 @@ class TestNewPartition:
         assert rig.accumulator.memory.used == 0
 
     @in_virtual_time
-    async def test_if_it_does_not_exist_it_is_a_wrong_argument(self) -> None:
+    async def test_missing_partition_raises_value_error(self) -> None:
         rig = Rig(partitions=2)
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call([], "it", partition=2, argument="partitions[3]"))
@@ -102,7 +102,7 @@ class TestNewPartition:
                 await waiting
 
     @in_virtual_time
-    async def test_who_waits_for_it_holds_nobody_up(self) -> None:
+    async def test_call_for_a_new_partition_does_not_block_the_topic(self) -> None:
         rig, order = Rig(partitions=2), list[str]()
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call(order, "it", partition=2))
@@ -135,7 +135,7 @@ class TestNewPartition:
                     await each
 
     @in_virtual_time
-    async def test_those_who_wait_for_it_are_served_in_the_order_of_their_calls(self) -> None:
+    async def test_calls_for_a_new_partition_are_served_in_call_order(self) -> None:
         rig, order = Rig(partitions=0), list[str]()
 
         def call(name: str) -> asyncio.Task[None]:
@@ -155,7 +155,7 @@ class TestNewPartition:
         await asyncio.gather(*waiting)
 
     @in_virtual_time
-    async def test_they_go_before_those_in_line_who_came_later_and_behind_the_others(self) -> None:
+    async def test_calls_for_a_new_partition_go_before_later_calls(self) -> None:
         rig, order = Rig(), list[str]()
 
         async def short_of_memory(name: str) -> None:
@@ -179,7 +179,7 @@ class TestNewPartition:
         assert order == ["first", "second", "new", "last"]
 
     @in_virtual_time
-    async def test_it_may_go_away_again_before_the_turn_comes(self) -> None:
+    async def test_partition_may_be_deleted_before_the_turn_of_its_call(self) -> None:
         rig, order = Rig(), list[str]()
         async with rig.permit():
             waiting = asyncio.create_task(rig.call(order, "it", partition=2))
@@ -194,7 +194,7 @@ class TestNewPartition:
             await waiting
 
     @in_virtual_time
-    async def test_what_the_cluster_says_against_the_topic_is_raised(self) -> None:
+    async def test_cluster_error_for_the_topic_is_raised(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call([], "it", partition=2))

@@ -23,30 +23,30 @@ class BytesSubclass(bytes):
 
 class TestAsBytes:
     @pytest.mark.parametrize("data", [b"", b"value", None])
-    def test_what_cannot_change_is_kept_by_reference(self, data: bytes | None) -> None:
+    def test_immutable_bytes_are_kept_by_reference(self, data: bytes | None) -> None:
         assert as_bytes("value", data) is data
 
-    def test_a_bytearray_is_copied(self) -> None:
+    def test_bytearray_is_copied(self) -> None:
         data = bytearray(b"before")
         copy = as_bytes("value", data)
         data[:] = b"after!"
         assert copy == b"before"
         assert type(copy) is bytes
 
-    def test_a_memoryview_is_copied(self) -> None:
+    def test_memoryview_is_copied(self) -> None:
         data = bytearray(b"before")
         with memoryview(data) as view:
             copy = as_bytes("value", view[1:4])
         data[:] = b"after!"
         assert copy == b"efo"
 
-    def test_a_view_that_was_released_is_refused(self) -> None:
+    def test_released_view_is_refused(self) -> None:
         view = memoryview(b"gone")
         view.release()
         with pytest.raises(ValueError, match=r"^value cannot be read: "):
             as_bytes("value", view)
 
-    def test_a_subclass_of_bytes_becomes_plain(self) -> None:
+    def test_subclass_of_bytes_becomes_plain_bytes(self) -> None:
         assert type(as_bytes("value", BytesSubclass(b"x"))) is bytes
 
     @for_each("data", ["text", 5, 1.5, [1], object(), True])
@@ -55,24 +55,24 @@ class TestAsBytes:
             as_bytes("key", data)
         assert type(data).__name__ in str(refusal.value)
 
-    def test_where_no_serializer_would_help_none_is_hinted_at(self) -> None:
+    def test_error_for_headers_does_not_mention_a_serializer(self) -> None:
         with pytest.raises(TypeError, match=r"not str; add \.encode\(\)$"):
             as_bytes("headers: the value of 'h'", "text")
 
 
 class TestHeaders:
     @pytest.mark.parametrize("none", [(), [], {}])
-    def test_none_are_none(self, none: Any) -> None:
+    def test_missing_headers_are_empty(self, none: Any) -> None:
         assert as_headers("headers", none) == ()
 
     def test_pairs_keep_their_order_and_repetitions(self) -> None:
         pairs: list[tuple[str, bytes | None]] = [("b", b"1"), ("a", None), ("b", b"2")]
         assert as_headers("headers", pairs) == (("b", b"1"), ("a", None), ("b", b"2"))
 
-    def test_a_mapping_will_do(self) -> None:
+    def test_mapping_is_accepted_as_headers(self) -> None:
         assert as_headers("headers", {"b": b"1", "a": None}) == (("b", b"1"), ("a", None))
 
-    def test_it_is_a_snapshot(self) -> None:
+    def test_headers_are_a_snapshot(self) -> None:
         value = bytearray(b"before")
         pairs: list[tuple[str, bytes | bytearray | memoryview | None]] = [("name", value)]
         snapshot = as_headers("headers", pairs)
@@ -102,7 +102,7 @@ class TestHeaders:
         with pytest.raises(TypeError, match=told):
             as_headers("headers", headers)
 
-    def test_a_name_without_a_utf_8_form_is_refused(self) -> None:
+    def test_header_name_without_a_utf_8_form_is_refused(self) -> None:
         with pytest.raises(ValueError, match=r"headers\[3\]: the header name '\\ud800' cannot be encoded"):
             as_headers("headers[3]", [("\ud800", b"1")])
 
@@ -118,7 +118,7 @@ class TestHeaders:
             (None, ()),
         ],
     )
-    def test_what_is_legal_of_headers_that_are_not_is_found(self, headers: Any, legal: Any) -> None:
+    def test_legal_headers_are_kept_from_illegal_ones(self, headers: Any, legal: Any) -> None:
         assert legal_headers(headers) == legal
 
 
@@ -155,13 +155,13 @@ def test_negative_numbers_are_refused(check: Callable[[str, object], int]) -> No
 
 @for_each("check", INTEGERS)
 @for_each("number", ["1", 1.0, True, b"1"])
-def test_other_types_are_refused(check: Callable[[str, object], int], number: object) -> None:
+def test_number_of_another_type_is_refused(check: Callable[[str, object], int], number: object) -> None:
     with pytest.raises(TypeError, match=r"^argument must be int"):
         check("argument", number)
 
 
 @pytest.mark.parametrize("check", INTEGERS)
-def test_numbers_too_long_to_be_written_out_are_refused_all_the_same(
+def test_number_too_long_to_print_is_refused(
     check: Callable[[str, object], int],
 ) -> None:
     with pytest.raises(ValueError, match=r"^argument must be .* not an integer of 33,220 bits$"):
@@ -170,12 +170,12 @@ def test_numbers_too_long_to_be_written_out_are_refused_all_the_same(
         check_timeout(10**10_000)
 
 
-def test_a_partition_fits_in_32_bits() -> None:
+def test_partition_has_to_fit_in_32_bits() -> None:
     with pytest.raises(ValueError, match=r"partition must be 0 to 2\*\*31 - 1, not 2147483648"):
         check_partition("partition", 2**31)
 
 
-def test_a_timestamp_fits_in_64_bits() -> None:
+def test_timestamp_has_to_fit_in_64_bits() -> None:
     assert check_timestamp("timestamp_ms", 2**63 - 1) == 2**63 - 1
     with pytest.raises(ValueError, match="timestamp_ms must be milliseconds since the epoch"):
         check_timestamp("timestamp_ms", 2**63)
@@ -188,15 +188,15 @@ class TestTimeout:
         assert checked == timeout_s
         assert type(checked) is float
 
-    def test_none_passes(self) -> None:
+    def test_timeout_of_none_is_accepted(self) -> None:
         assert check_timeout(None) is None
 
     @pytest.mark.parametrize("timeout_s", [-1, -0.001, float("nan")])
-    def test_what_is_no_duration_is_refused(self, timeout_s: float) -> None:
+    def test_timeout_that_is_no_duration_is_refused(self, timeout_s: float) -> None:
         with pytest.raises(ValueError, match=r"^timeout_s must be 0 or more seconds"):
             check_timeout(timeout_s)
 
     @for_each("timeout_s", ["1", True, b"1"])
-    def test_other_types_are_refused(self, timeout_s: object) -> None:
+    def test_timeout_of_another_type_is_refused(self, timeout_s: object) -> None:
         with pytest.raises(TypeError, match=r"^timeout_s must be seconds \(int or float\) or None, not "):
             check_timeout(timeout_s)

@@ -98,7 +98,7 @@ class TestCommonRecords:
             (b"value", None, ()),
         ],
     )
-    async def test_they_are_appended_as_the_long_way_would(self, value: Any, key: Any, headers: Any) -> None:
+    async def test_fast_append_equals_the_general_path(self, value: Any, key: Any, headers: Any) -> None:
         rig = FastRig()
         assert isinstance(rig.append_fast(value, key, headers=headers), asyncio.Future)
         pairs = tuple(headers.items() if isinstance(headers, dict) else headers)
@@ -121,7 +121,7 @@ class TestCommonRecords:
         headers.clear()
         assert rig.records() == [(b"value", None, (("trace", b"1"),), NOW_MS)]
 
-    async def test_a_key_goes_where_the_long_way_puts_it(self) -> None:
+    async def test_key_chooses_the_partition_of_the_general_path(self) -> None:
         rig, long = FastRig(partitions=6), FastRig(partitions=6)
         for number in range(20):
             rig.append_fast(key=b"%d" % number)
@@ -130,14 +130,14 @@ class TestCommonRecords:
             assert rig.records(partition) == long.records(partition)
 
     @pytest.mark.parametrize("at", [0, NOW_MS - 5, 2**63 - 1])
-    async def test_a_partition_and_a_time_may_be_given(self, at: int) -> None:
+    async def test_partition_and_timestamp_may_be_given(self, at: int) -> None:
         rig = FastRig(partitions=3)
         rig.append_fast(partition=2, at=at)
         assert rig.records(2) == [(b"value", None, (), at)]
 
     @pytest.mark.skipif(not accelerated, reason="an append in C only")
     @for_each("fields", [{}, {"partition": 0}, {"key": b"k"}, {"value": None}])
-    async def test_first_one_in_c_opens_a_batch_without_the_python_front(self, fields: Any) -> None:
+    async def test_first_record_in_c_opens_a_batch_without_python(self, fields: Any) -> None:
         rig = FastRig(records=open_records)
         _ = rig.accumulator.topics[TOPIC][0]
         front: Any = SimpleNamespace(append=None, largest_record=LARGEST, sticks=True, hashes=True)
@@ -164,7 +164,7 @@ class TestCommonRecords:
             rig.accumulator.seal(last, rig.loop.time())
 
     @pytest.mark.skipif(not accelerated, reason="an append in C only")
-    async def test_batch_opened_in_c_is_removed_when_its_first_waiter_fails(self) -> None:
+    async def test_batch_opened_in_c_is_removed_if_its_first_waiter_fails(self) -> None:
         class Kind:
             stretch = list
             waiter = None
@@ -219,12 +219,12 @@ class TestOthers:
             {"headers": [("trace", b"1"), ("more", b"h" * LARGEST)]},
         ],
     )
-    async def test_they_go_the_long_way_and_nothing_has_happened(self, record: dict[str, Any]) -> None:
+    async def test_uncommon_record_is_left_to_the_general_path(self, record: dict[str, Any]) -> None:
         rig = FastRig(partitions=3)
         assert rig.append_fast(**record) is None
         assert rig.queued == 0
 
-    async def test_what_is_as_large_as_may_be_does_not(self) -> None:
+    async def test_largest_record_is_appended_fast(self) -> None:
         rig = FastRig()
         most = LARGEST - record_size_bound(b"", None, ())
         assert rig.append_fast(b"v" * (most + 1)) is None
@@ -232,14 +232,14 @@ class TestOthers:
 
 
 class TestPartitioners:
-    async def test_each_record_is_offered_once(self) -> None:
+    async def test_partitioner_is_called_once_per_record(self) -> None:
         rig = FastRig(partitions=3, partitioner=RoundRobinPartitioner())
         for _ in range(6):
             rig.append_fast(key=b"key")
             rig.append_fast()
         assert [len(rig.records(partition)) for partition in range(3)] == [4, 4, 4]
 
-    async def test_a_subclass_of_kafkas_is_watched_like_any_other(self) -> None:
+    async def test_subclass_of_kafkas_partitioner_is_checked(self) -> None:
         class Wrong(Murmur2Partitioner):
             def partition(self, *_: Any) -> int:
                 return 7
@@ -250,7 +250,7 @@ class TestPartitioners:
         assert rig.refused == [caught.value]
         assert rig.queued == 0
 
-    async def test_without_memory_the_partition_stays_chosen(self) -> None:
+    async def test_partition_stays_chosen_while_a_record_waits_for_memory(self) -> None:
         asked: list[bytes | None] = []
 
         def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
@@ -279,13 +279,13 @@ class TestWhoGoesIt:
         rig.put(key=b"key", headers=[("trace", b"1")], timestamp_ms=NOW_MS)
         assert rig.queued == 1
 
-    async def test_not_where_an_interceptor_is_to_see_them(self) -> None:
+    async def test_fast_append_is_not_used_with_an_interceptor(self) -> None:
         spy = Spy()
         rig = Rig(interceptors=[spy])
         rig.put(key=b"key")
         assert len(spy.seen) == 1
 
-    async def test_nor_a_serializer(self) -> None:
+    async def test_fast_append_is_not_used_with_a_serializer(self) -> None:
         rig = Rig(value_serializer=lambda value: value + b"!")
         rig.put(b"value", b"key")
         assert rig.records() == [(b"value!", b"key", (), NOW_MS)]

@@ -19,14 +19,14 @@ KEY_OF_2_OF_4 = b"customer-7"
 
 class TestOffer:
     @for_each("headers", [None, "", b"", 0, False])
-    async def test_headers_that_are_none_at_all_are_refused_like_other_wrong_ones(self, headers: Any) -> None:
+    async def test_falsy_headers_of_a_wrong_type_are_refused(self, headers: Any) -> None:
         """Also where nothing else is to be checked: whether a topic is known already is no reason to be lenient."""
         rig = Rig()
         with pytest.raises(TypeError, match="headers must be pairs"):
             rig.try_append(headers=headers)
         assert rig.queued == 0
 
-    async def test_a_plain_record_is_appended_at_once(self) -> None:
+    async def test_plain_record_is_appended_immediately(self) -> None:
         rig = Rig()
         value = b"value"
         future = rig.appended(value)
@@ -35,24 +35,24 @@ class TestOffer:
         assert kept is value
         assert (key, headers, timestamp_ms) == (None, (), NOW_MS)
 
-    async def test_a_record_with_everything_is_appended_at_once(self) -> None:
+    async def test_record_with_all_fields_is_appended_immediately(self) -> None:
         rig = Rig(partitions=3)
         rig.put(b"v", b"k", partition=2, headers={"h": b"1"}, timestamp_ms=7)
         assert rig.records(2) == [(b"v", b"k", (("h", b"1"),), 7)]
 
-    async def test_a_null_is_a_value(self) -> None:
+    async def test_null_value_is_appended(self) -> None:
         rig = Rig()
         rig.put(None, b"k")
         assert rig.records() == [(None, b"k", (), NOW_MS)]
 
-    async def test_what_could_change_is_copied(self) -> None:
+    async def test_mutable_value_and_key_are_copied(self) -> None:
         rig = Rig()
         value, key = bytearray(b"value"), bytearray(b"key")
         rig.put(value, key)
         value[:], key[:] = b"other", b"odd"
         assert rig.records() == [(b"value", b"key", (), NOW_MS)]
 
-    async def test_a_key_goes_where_kafka_puts_it(self) -> None:
+    async def test_key_chooses_the_partition_of_murmur2(self) -> None:
         rig = Rig(partitions=4)
         rig.put(b"v", KEY_OF_2_OF_4)
         rig.put(b"w", KEY_OF_2_OF_4, timestamp_ms=1)
@@ -66,13 +66,13 @@ class TestOffer:
             rig.put()
         assert sorted(len(rig.records(partition)) for partition in range(4)) == [0, 0, 0, 3]
 
-    async def test_a_large_record_is_measured_with_care(self) -> None:
+    async def test_large_record_is_measured_exactly(self) -> None:
         rig = Rig()
         rig.put(b"x" * 20_000)
         [batch] = rig.accumulator.unresolved
         assert batch.size >= 20_000 + 61
 
-    async def test_a_record_that_could_never_be_sent_is_refused(self) -> None:
+    async def test_record_larger_than_max_request_size_is_refused(self) -> None:
         rig = Rig(max_request_bytes=1_000)
         with pytest.raises(RecordTooLarge, match=r"more than max_request_size=1,000"):
             rig.try_append(b"x" * 1_000)
@@ -81,7 +81,7 @@ class TestOffer:
         rig.put(b"x" * (1_000 - 61 - 14))
         assert rig.queued == 1
 
-    async def test_a_topic_that_is_known_need_not_have_been_written_to(self) -> None:
+    async def test_topic_in_the_metadata_needs_no_earlier_append(self) -> None:
         rig = Rig(partitions=0)
         rig.updater.knows(TOPIC, 1, 1)
         rig.put()
@@ -103,7 +103,7 @@ class TestOffer:
             ({"timestamp_ms": 1.5}, TypeError, "timestamp_ms must be int"),
         ],
     )
-    async def test_a_wrong_argument_is_named_and_nothing_appended(
+    async def test_wrong_argument_is_named_and_nothing_appended(
         self, arguments: dict[str, Any], error: type[Exception], told: str
     ) -> None:
         rig = Rig()
@@ -114,7 +114,7 @@ class TestOffer:
 
 
 class TestWrongLoop:
-    async def test_another_loop_is_refused(self) -> None:
+    async def test_call_from_another_loop_is_refused(self) -> None:
         rig = Rig()
 
         async def elsewhere() -> None:
@@ -123,7 +123,7 @@ class TestWrongLoop:
 
         await asyncio.to_thread(asyncio.run, elsewhere())
 
-    async def test_a_thread_without_a_loop_is_refused(self) -> None:
+    async def test_call_from_a_thread_without_a_loop_is_refused(self) -> None:
         rig = Rig()
         errors: list[Exception] = []
 
@@ -164,9 +164,7 @@ class TestWhoHasToWait:
         assert Rig(partitions=1).pending(partition=1).partition == 1
 
     @pytest.mark.parametrize("timestamp_ms", [None, 5])
-    async def test_records_without_memory_and_their_partition_is_chosen_once(
-        self, timestamp_ms: int | None
-    ) -> None:
+    async def test_record_that_waits_for_memory_is_partitioned_once(self, timestamp_ms: int | None) -> None:
         chosen = []
 
         def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
@@ -182,7 +180,7 @@ class TestWhoHasToWait:
 
 
 class TestRefusal:
-    async def test_of_an_unknown_topic_it_is_being_asked_for(self) -> None:
+    async def test_refusal_for_an_unknown_topic_requests_metadata(self) -> None:
         rig = Rig(partitions=0)
         error = rig.intake.refusal(rig.pending())
         assert isinstance(error, MetadataUnavailable)
@@ -190,7 +188,7 @@ class TestRefusal:
         rig.accumulator.topic(TOPIC)  # somebody else waits for it
         assert isinstance(rig.intake.refusal(rig.pending()), MetadataUnavailable)
 
-    async def test_a_partition_that_does_not_exist_may_be_new(self) -> None:
+    async def test_refusal_for_a_missing_partition_refreshes_metadata(self) -> None:
         rig = Rig(partitions=2)
         error = rig.intake.refusal(rig.pending(partition=2))
         assert isinstance(error, ValueError)
@@ -204,7 +202,7 @@ class TestRefusal:
         assert isinstance(error, BufferFull)
         assert str(error) == "the record would have to wait behind 3 earlier calls for 'orders'"
 
-    async def test_without_memory_it_tells_how_much_there_is(self) -> None:
+    async def test_refusal_without_memory_reports_free_bytes(self) -> None:
         rig = Rig()
         rig.use_up_memory()
         error = rig.intake.refusal(rig.pending())

@@ -13,12 +13,12 @@ from tests.unit.floor_rig import TOPIC
 
 
 class TestSerializers:
-    async def test_they_make_bytes_of_anything(self) -> None:
+    async def test_serializers_convert_any_object_to_bytes(self) -> None:
         rig = Rig(key_serializer=string_serializer, value_serializer=lambda value: b"%d" % value)
         rig.put(5, "key")
         assert rig.records() == [(b"5", b"key", (), NOW_MS)]
 
-    async def test_what_they_return_is_copied_if_it_could_change(self) -> None:
+    async def test_mutable_result_of_a_serializer_is_copied(self) -> None:
         buffer = bytearray(b"before")
         rig = Rig(value_serializer=lambda _: buffer)
         rig.put("anything")
@@ -26,7 +26,7 @@ class TestSerializers:
         assert rig.records()[0][0] == b"before"
 
     @pytest.mark.parametrize("argument", ["key", "value"])
-    async def test_what_they_raise_is_told(self, argument: str) -> None:
+    async def test_exception_of_a_serializer_is_the_cause(self, argument: str) -> None:
         rig = Rig(**{f"{argument}_serializer": int.to_bytes})  # type: ignore[arg-type]
         with pytest.raises(
             SerializationError,
@@ -36,7 +36,7 @@ class TestSerializers:
         assert isinstance(raised.value.__cause__, TypeError)
         assert rig.queued == 0
 
-    async def test_one_may_see_topic_and_headers_and_add_some_and_they_count(self) -> None:
+    async def test_serializer_sees_topic_and_headers_and_may_add_headers(self) -> None:
         class Marks:
             def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
                 headers.append(("schema", b"x" * 800))
@@ -48,7 +48,7 @@ class TestSerializers:
         with pytest.raises(RecordTooLarge):
             rig.try_append("y" * 200)
 
-    async def test_they_have_to_return_bytes(self) -> None:
+    async def test_serializer_has_to_return_bytes(self) -> None:
         rig = Rig(value_serializer=cast("Serializer", str))
         with pytest.raises(
             SerializationError, match=r"what value_serializer returned must be bytes.* not str"
@@ -57,18 +57,18 @@ class TestSerializers:
 
 
 class TestPartitioners:
-    async def test_one_without_stickiness_is_asked_for_records_without_a_key_too(self) -> None:
+    async def test_partitioner_without_stickiness_gets_keyless_records(self) -> None:
         rig = Rig(partitions=3, partitioner=RoundRobinPartitioner())
         for _ in range(3):
             rig.put()
         assert [len(rig.records(partition)) for partition in range(3)] == [1, 1, 1]
 
-    async def test_a_partition_that_is_given_is_not_asked_about(self) -> None:
+    async def test_partitioner_is_not_called_for_a_given_partition(self) -> None:
         rig = Rig(partitions=2, partitioner=CallablePartitioner(lambda *_: pytest.fail("asked")))
         rig.put(partition=1)
 
     @pytest.mark.parametrize("headers", [(), {"h": b"1"}])
-    async def test_what_it_raises_is_told(self, headers: HeadersInput) -> None:
+    async def test_exception_of_a_partitioner_is_the_cause(self, headers: HeadersInput) -> None:
         error = LookupError("no idea")
 
         def fail(*_: object) -> int:
@@ -81,7 +81,7 @@ class TestPartitioners:
         assert rig.queued == 0
 
     @pytest.mark.parametrize("chosen", [-1, 2, "0"])
-    async def test_it_has_to_choose_a_partition_that_exists(self, chosen: Any) -> None:
+    async def test_partitioner_has_to_choose_an_existing_partition(self, chosen: Any) -> None:
         class Odd:
             keyless_is_sticky: ClassVar[bool] = False
 
@@ -95,7 +95,7 @@ class TestPartitioners:
 
 
 class TestInterceptors:
-    async def test_they_see_what_was_given_and_may_change_it(self) -> None:
+    async def test_interceptors_see_the_record_and_may_change_it(self) -> None:
         def change(record: ProducerRecord) -> ProducerRecord:
             return ProducerRecord(
                 record.topic, b"new", key=b"key", partition=1, headers={"h": bytearray(b"1")}, timestamp_ms=9
@@ -107,20 +107,20 @@ class TestInterceptors:
         assert spy.seen == [ProducerRecord(TOPIC, b"old")]
         assert rig.records(1) == [(b"new", b"key", (("h", b"1"),), 9)]
 
-    async def test_they_come_before_the_serializers(self) -> None:
+    async def test_interceptors_run_before_the_serializers(self) -> None:
         spy = Spy(lambda record: ProducerRecord(record.topic, record.value + 1))
         rig = Rig(interceptors=[spy], value_serializer=lambda value: b"%d" % value)
         rig.put(5)
         assert rig.records()[0][0] == b"6"
 
-    async def test_they_may_choose_another_topic(self) -> None:
+    async def test_interceptors_may_choose_another_topic(self) -> None:
         rig = Rig(interceptors=[Spy(lambda record: ProducerRecord("audit", record.value))])
         rig.learn("audit", 1)
         rig.put()
         assert rig.queued == 1
         assert rig.queue(0).idle
 
-    async def test_what_they_make_of_it_is_checked(self) -> None:
+    async def test_record_returned_by_an_interceptor_is_checked(self) -> None:
         spy = Spy(lambda record: ProducerRecord(record.topic, "text"))
         rig = Rig(interceptors=[spy])
         with pytest.raises(
@@ -129,12 +129,12 @@ class TestInterceptors:
             rig.try_append()
         assert [type(error) for error, _ in spy.errors] == [ProducerError]
 
-    async def test_a_wrong_argument_stays_the_fault_of_the_caller(self) -> None:
+    async def test_wrong_argument_is_not_blamed_on_an_interceptor(self) -> None:
         rig = Rig(interceptors=[Spy()])
         with pytest.raises(TypeError, match=r"^value must be bytes"):
             rig.try_append("text")
 
-    async def test_they_hear_of_a_record_that_fails_before_it_is_appended(self) -> None:
+    async def test_interceptors_receive_a_record_that_fails_before_append(self) -> None:
         spy = Spy()
         rig = Rig(partitions=2, interceptors=[spy], value_serializer=string_serializer)
         for partition in (None, 1):

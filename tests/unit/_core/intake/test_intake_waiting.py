@@ -33,7 +33,7 @@ class TestWait:
         return asyncio.create_task(rig.intake.append_when_possible(pending, rig.loop.time(), timeout_s))
 
     @in_virtual_time
-    async def test_it_is_appended_once_the_topic_is_known(self) -> None:
+    async def test_record_is_appended_once_the_topic_is_known(self) -> None:
         rig = Rig(partitions=0, key_serializer=string_serializer)
         waiting = self.wait(rig, rig.pending(b"v", "key"))
         await settle()
@@ -42,7 +42,7 @@ class TestWait:
         assert rig.records() == [(b"v", b"key", (), NOW_MS)]
 
     @in_virtual_time
-    async def test_it_is_appended_once_there_is_memory(self) -> None:
+    async def test_record_is_appended_once_there_is_memory(self) -> None:
         rig = Rig()
         rig.use_up_memory()
         waiting = self.wait(rig, rig.pending(b"v", b"k"))
@@ -78,7 +78,7 @@ class TestWait:
         [(2.0, 9.0, None), (9.0, 2.0, None), (9.0, 9.0, 2.0), (2.0, 9.0, 9.0)],
     )
     @in_virtual_time
-    async def test_the_shortest_of_the_limits_ends_the_waiting(
+    async def test_shortest_limit_ends_the_wait(
         self, max_block_s: float, delivery_timeout_s: float, timeout_s: float | None
     ) -> None:
         rig = Rig(max_block_s=max_block_s, delivery_timeout_s=delivery_timeout_s)
@@ -88,7 +88,7 @@ class TestWait:
         assert rig.loop.time() == 2
 
     @in_virtual_time
-    async def test_an_unknown_topic_is_not_waited_for_longer_either(self) -> None:
+    async def test_wait_behind_an_unknown_topic_ends_at_max_block(self) -> None:
         rig = Rig(partitions=0, max_block_s=2.0)
         first, second = self.wait(rig, rig.pending()), self.wait(rig, rig.pending())
         with pytest.raises(MetadataTimeout):
@@ -98,7 +98,7 @@ class TestWait:
         assert isinstance(first.exception(), TimeoutError)
 
     @in_virtual_time
-    async def test_what_could_not_be_checked_before_is_checked_then(self) -> None:
+    async def test_record_of_an_unknown_topic_is_serialized_after_the_wait(self) -> None:
         spy = Spy()
         rig = Rig(partitions=0, interceptors=[spy], value_serializer=string_serializer)
         waiting = self.wait(rig, rig.pending(5))
@@ -121,7 +121,7 @@ class TestWait:
         assert spy.errors == [(error, (TOPIC, -1))]
 
     @in_virtual_time
-    async def test_a_topic_that_goes_away_meanwhile_keeps_the_record_waiting_for_a_leader(self) -> None:
+    async def test_record_of_a_deleted_topic_waits_for_a_leader(self) -> None:
         rig = Rig()
         rig.use_up_memory()
         waiting = self.wait(rig, rig.pending())
@@ -177,7 +177,7 @@ class TestServedByAnother:
         return waiting
 
     @in_virtual_time
-    async def test_it_gets_the_future_of_its_record(self) -> None:
+    async def test_served_call_returns_the_future_of_its_record(self) -> None:
         rig = Rig(delivery_timeout_s=10.0)
         future = await (await self.served(rig, after_s=4.0))
         [batch] = rig.drain()
@@ -196,7 +196,7 @@ class TestServedByAnother:
         assert isinstance((await waiting).exception(), ProducerClosed)
 
     @in_virtual_time
-    async def test_a_batch_that_has_ended_before_it_runs_expires_no_more(self) -> None:
+    async def test_completed_batch_leaves_no_deadline_for_a_served_call(self) -> None:
         rig = Rig(delivery_timeout_s=10.0)
         waiting = await self.served(rig, after_s=4.0)
         [batch] = rig.drain()
@@ -227,7 +227,7 @@ class TestServedByAnother:
 
 class TestDeadlines:
     @in_virtual_time
-    async def test_the_delivery_timeout_counts_from_the_call(self) -> None:
+    async def test_delivery_timeout_counts_from_the_call(self) -> None:
         rig = Rig(delivery_timeout_s=10.0)
         rig.use_up_memory()
         pending, called_at = rig.pending(), rig.loop.time()
@@ -239,7 +239,7 @@ class TestDeadlines:
         assert batch.deadline == 10
 
     @in_virtual_time
-    async def test_a_shorter_timeout_fails_the_record_at_its_time(self) -> None:
+    async def test_shorter_timeout_fails_the_record_at_its_time(self) -> None:
         rig = Rig()
         await asyncio.sleep(1)
         future = await rig.intake.append_when_possible(
@@ -256,7 +256,7 @@ class TestDeadlines:
         assert rig.queued == 0
 
     @in_virtual_time
-    async def test_then_the_error_tells_what_was_last_known(self) -> None:
+    async def test_timeout_error_includes_the_last_connection_error(self) -> None:
         rig = Rig()
         future = await rig.intake.append_when_possible(
             rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 2.5
@@ -269,7 +269,7 @@ class TestDeadlines:
         assert error.__cause__ is rig.unreachable
 
     @in_virtual_time
-    async def test_once_it_is_sent_only_the_waiter_fails(self) -> None:
+    async def test_timeout_after_the_drain_fails_only_the_waiter(self) -> None:
         rig = Rig()
         future = await rig.intake.append_when_possible(
             rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 2.0
@@ -282,7 +282,7 @@ class TestDeadlines:
         assert list(rig.accumulator.unresolved) == [batch]
 
     @in_virtual_time
-    async def test_a_timeout_that_is_no_shorter_needs_no_timer(self) -> None:
+    async def test_timeout_of_delivery_timeout_or_more_needs_no_timer(self) -> None:
         rig = Rig(delivery_timeout_s=10.0)
         future = await rig.intake.append_when_possible(
             rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 10.0
@@ -291,7 +291,7 @@ class TestDeadlines:
         assert not future.done(), "the sender would have expired it"
 
     @in_virtual_time
-    async def test_an_outcome_takes_the_timer_along(self) -> None:
+    async def test_outcome_cancels_the_timer(self) -> None:
         rig = Rig()
         future = await rig.intake.append_when_possible(
             rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 2.0

@@ -24,19 +24,19 @@ from tests.unit.floor_rig import TOPIC, settle
 
 class TestOutcomes:
     @in_virtual_time
-    async def test_every_position_has_its_place_in_the_log(self) -> None:
+    async def test_result_has_partition_and_offset_of_every_position(self) -> None:
         rig = Rig(partitions=2)
         result = await rig.delivered(rig.send([b"a", b"b", b"c"], partitions=[1, 0, 1]))
         assert [(result.partition(i), result.offset(i)) for i in range(3)] == [(1, 0), (0, 0), (1, 1)]
         assert (len(result), result.delivered, result.failures) == (3, 3, {})
 
     @in_virtual_time
-    async def test_no_values_need_no_broker(self) -> None:
+    async def test_call_without_values_needs_no_broker(self) -> None:
         result = await Rig(partitions=0).send([])
         assert len(result) == 0
 
     @in_virtual_time
-    async def test_all_columns_arrive(self) -> None:
+    async def test_all_columns_are_appended(self) -> None:
         rig = Rig()
         sending = rig.send(
             [b"a", b"b"],
@@ -54,7 +54,7 @@ class TestOutcomes:
         await rig.delivered(sending)
 
     @in_virtual_time
-    async def test_it_never_lingers(self) -> None:
+    async def test_records_of_send_many_never_linger(self) -> None:
         rig = Rig(partitions=2, linger_s=1_000.0)
         sending = rig.send([b"a", b"b"], partitions=[0, 1])
         await settle()
@@ -63,7 +63,7 @@ class TestOutcomes:
         assert rig.loop.time() == 0
 
     @in_virtual_time
-    async def test_batches_of_others_go_on_lingering(self) -> None:
+    async def test_batches_of_other_calls_keep_lingering(self) -> None:
         rig = Rig(partitions=2, linger_s=1_000.0)
         other = rig.fill(b"other", partition=1)
         sending = rig.send([b"a"], partition=0)
@@ -98,7 +98,7 @@ class TestPartitions:
         await rig.delivered(sending)
 
     @in_virtual_time
-    async def test_without_key_or_partition_they_fill_one_batch_after_the_other(self) -> None:
+    async def test_keyless_records_fill_one_batch_after_the_other(self) -> None:
         rig = Rig(partitions=4, batch_bytes=200)
         sending = rig.send([b"x" * 30] * 30)
         await settle()
@@ -115,20 +115,20 @@ class TestPartitions:
         assert [result.partition(i) for i in range(50)] == chosen
 
     @in_virtual_time
-    async def test_with_and_without_keys_mixed_keys_go_there_too(self) -> None:
+    async def test_keys_choose_their_partitions_beside_keyless_records(self) -> None:
         rig = Rig(partitions=7)
         result = await rig.delivered(rig.send([b"v"] * 3, keys=[b"key-1", None, b"key-2"]))
         chosen = [Murmur2Partitioner().partition(TOPIC, key, 7, ()) for key in (b"key-1", b"key-2")]
         assert [result.partition(0), result.partition(2)] == chosen
 
     @in_virtual_time
-    async def test_a_partitioner_may_choose_for_records_without_a_key(self) -> None:
+    async def test_partitioner_may_choose_for_keyless_records(self) -> None:
         rig = Rig(partitions=3, partitioner=RoundRobinPartitioner())
         result = await rig.delivered(rig.send([b"v"] * 6))
         assert [result.partition(i) for i in range(6)] == [0, 1, 2, 0, 1, 2]
 
     @in_virtual_time
-    async def test_a_partition_that_does_not_exist_is_a_wrong_argument(self) -> None:
+    async def test_missing_partition_raises_value_error(self) -> None:
         for columns, told in (
             ({"partition": 2}, "partition=2"),
             ({"partitions": [0, 2]}, r"partitions\[1\]=2"),
@@ -145,7 +145,7 @@ class TestPartitions:
 
 class TestRecordsThatFail:
     @in_virtual_time
-    async def test_an_unserializable_one_fails_alone(self) -> None:
+    async def test_unserializable_record_fails_alone(self) -> None:
         spy = Spy()
         rig = Rig(value_serializer=string_serializer, key_serializer=string_serializer, interceptors=[spy])
         result = await rig.delivered(rig.send(["a", 5, "c", "d"], keys=["k", "l", 7, None]))
@@ -158,7 +158,7 @@ class TestRecordsThatFail:
         ] * 2
 
     @in_virtual_time
-    async def test_an_unserializable_one_is_named_by_its_place_in_the_call(self) -> None:
+    async def test_unserializable_record_is_named_by_its_position(self) -> None:
         class SeesTopic:
             def serialize(self, topic: str, headers: object, value: str) -> bytes:
                 return value.encode()
@@ -172,7 +172,7 @@ class TestRecordsThatFail:
             assert f"the value of record {CHUNK_RECORDS + 1} for 'orders' (int)" in str(error)
 
     @in_virtual_time
-    async def test_a_serializer_that_sees_topic_and_headers_may_add_some(self) -> None:
+    async def test_serializer_that_sees_topic_and_headers_may_add_headers(self) -> None:
         class Marks:
             def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
                 headers.append(("topic", topic.encode()))
@@ -194,7 +194,7 @@ class TestRecordsThatFail:
         assert [type(error) for error, _ in spy.errors] == [SerializationError]
 
     @in_virtual_time
-    async def test_an_oversized_one_fails_alone(self) -> None:
+    async def test_oversized_record_fails_alone(self) -> None:
         rig = Rig(max_request_bytes=1_000)
         result = await rig.delivered(rig.send([b"a", b"x" * 1_000, b"c"]))
         assert list(result.failures) == [1]
@@ -203,14 +203,14 @@ class TestRecordsThatFail:
         assert [result.offset(0), result.offset(2)] == [0, 1]
 
     @in_virtual_time
-    async def test_if_all_fail_nobody_waits(self) -> None:
+    async def test_call_returns_immediately_if_all_records_fail(self) -> None:
         rig = Rig(max_request_bytes=1_000)
         result = await rig.send([b"x" * 1_000] * 2)
         assert list(result.failures) == [0, 1]
         assert rig.queued == 0
 
     @in_virtual_time
-    async def test_one_that_the_partitioner_fails_for_fails_alone(self) -> None:
+    async def test_record_that_the_partitioner_rejects_fails_alone(self) -> None:
         def choose(key: bytes | None, partitions: Sequence[int], available: Sequence[int]) -> int:
             if key is None:
                 raise LookupError("no key")
@@ -227,7 +227,7 @@ class TestRecordsThatFail:
         [[0, 2], [0, -1], [0], [0, 0, 0], [0, 0.5], LookupError("no")],
     )
     @in_virtual_time
-    async def test_all_fail_if_a_partitioner_of_columns_does(self, chosen: list[Any] | Exception) -> None:
+    async def test_failing_column_partitioner_fails_all_records(self, chosen: list[Any] | Exception) -> None:
         class Odd(Murmur2Partitioner):
             def partition_column(self, *_: object) -> Sequence[int]:
                 if isinstance(chosen, Exception):
@@ -246,7 +246,7 @@ class TestRecordsThatFail:
 
 class TestInterceptors:
     @in_virtual_time
-    async def test_they_see_every_record_and_may_change_it(self) -> None:
+    async def test_interceptors_see_every_record_and_may_change_it(self) -> None:
         def change(record: ProducerRecord) -> ProducerRecord:
             record.value = record.value.upper()
             record.key = b"key"
@@ -282,7 +282,9 @@ class TestInterceptors:
         ],
     )
     @in_virtual_time
-    async def test_a_record_that_they_spoil_fails_alone(self, change: dict[str, Any], told: str) -> None:
+    async def test_record_made_invalid_by_an_interceptor_fails_alone(
+        self, change: dict[str, Any], told: str
+    ) -> None:
         def spoil(record: ProducerRecord) -> ProducerRecord:
             if record.value == b"b":
                 for name, value in change.items():

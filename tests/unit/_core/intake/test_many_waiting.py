@@ -30,7 +30,7 @@ class TestMemory:
         assert rig.accumulator.memory.used == 0
 
     @in_virtual_time
-    async def test_no_more_is_queued_than_there_is_memory(self) -> None:
+    async def test_records_are_queued_only_up_to_buffer_memory(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         sending = rig.send([b"x" * 86] * 100)
         await settle()
@@ -39,7 +39,7 @@ class TestMemory:
         await rig.delivered(sending)
 
     @in_virtual_time
-    async def test_each_wait_has_its_own_max_block(self) -> None:
+    async def test_wait_for_memory_has_its_own_max_block_each_time(self) -> None:
         rig = Rig(buffer_bytes=1_000, max_block_s=10.0)
         sending = rig.send([b"x" * 86] * 50)
         while not sending.done():
@@ -50,7 +50,7 @@ class TestMemory:
         assert sending.result().delivered == 50
 
     @in_virtual_time
-    async def test_what_finds_no_room_in_time_fails_and_the_rest_of_it_goes(self) -> None:
+    async def test_records_without_memory_fail_and_queued_ones_are_sent(self) -> None:
         spy = Spy()
         rig = Rig(buffer_bytes=1_000, max_block_s=5.0, interceptors=[spy])
         sending = rig.send([b"x" * 86] * 20)
@@ -68,7 +68,7 @@ class TestTurns:
     """Others have their turn after each chunk, and after each wait for memory."""
 
     @in_virtual_time
-    async def test_the_event_loop_has_its_turn_between_large_chunks(self) -> None:
+    async def test_event_loop_runs_between_large_chunks(self) -> None:
         rig = Rig(buffer_bytes=10_000_000, batch_bytes=10_000_000)
         sending = rig.send([b"v"] * (CHUNK_RECORDS * 2 + 1))
         await asyncio.sleep(0)
@@ -80,7 +80,7 @@ class TestTurns:
         assert rig.accumulator.arriving == 0
 
     @in_virtual_time
-    async def test_what_needs_no_waiting_comes_between_chunks(self) -> None:
+    async def test_enqueue_may_append_between_chunks(self) -> None:
         rig = Rig(buffer_bytes=10_000_000, batch_bytes=10_000_000)
         sending = rig.send([b"v"] * (CHUNK_RECORDS + 1))
         await asyncio.sleep(0)
@@ -123,7 +123,7 @@ class TestTurns:
         assert len((await sending[0]).failures) == 2
 
     @in_virtual_time
-    async def test_who_waits_behind_it_waits_for_memory_once(self) -> None:
+    async def test_call_behind_send_many_waits_for_memory_once(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         sending = rig.send([b"x" * 86] * 100)
         await settle()
@@ -142,7 +142,7 @@ class TestTurns:
         assert offsets == sorted(offsets)
 
     @in_virtual_time
-    async def test_slow_code_of_the_user_holds_up_nobody_for_long(self) -> None:
+    async def test_slow_serializer_does_not_block_the_loop_for_long(self) -> None:
         rig = Rig(value_serializer=slow_serializer)
         sending = rig.send(["v"] * 1_000)
         gaps: list[float] = []
@@ -155,7 +155,7 @@ class TestTurns:
         assert (await rig.delivered(sending)).delivered == 1_000
 
     @in_virtual_time
-    async def test_a_topic_that_goes_away_between_chunks_takes_nothing_along(self) -> None:
+    async def test_topic_deleted_between_chunks_loses_no_records(self) -> None:
         rig = Rig(buffer_bytes=10_000_000, batch_bytes=10_000_000)
         sending = rig.send([b"v"] * (CHUNK_RECORDS * 2))
         await asyncio.sleep(0)
@@ -171,7 +171,7 @@ class TestTurns:
 
 class TestMetadata:
     @in_virtual_time
-    async def test_an_unknown_topic_is_waited_for(self) -> None:
+    async def test_call_waits_for_an_unknown_topic(self) -> None:
         rig = Rig(partitions=0)
         sending = rig.send([b"a"])
         await settle()
@@ -179,7 +179,7 @@ class TestMetadata:
         assert (await rig.delivered(sending)).delivered == 1
 
     @in_virtual_time
-    async def test_what_waited_in_vain_fails_and_interceptors_never_saw_it(self) -> None:
+    async def test_records_without_metadata_fail_unseen_by_interceptors(self) -> None:
         spy = Spy()
         rig = Rig(partitions=0, max_block_s=2.0, interceptors=[spy])
         ahead = asyncio.create_task(
@@ -196,7 +196,7 @@ class TestMetadata:
 
 class TestNewPartition:
     @in_virtual_time
-    async def test_it_is_waited_for_and_holds_up_nobody(self) -> None:
+    async def test_wait_for_a_new_partition_does_not_block_the_topic(self) -> None:
         rig = Rig(partitions=1)
         sending = [
             rig.send([b"a", b"b"], partition=1),
@@ -216,7 +216,7 @@ class TestNewPartition:
             await rig.delivered(each)
 
     @in_virtual_time
-    async def test_if_it_does_not_exist_nothing_is_appended(self) -> None:
+    async def test_missing_partition_appends_nothing(self) -> None:
         rig = Rig(partitions=1)
         sending = rig.send([b"v"] * (CHUNK_RECORDS + 1), partitions=[0] * CHUNK_RECORDS + [7])
         await settle()
@@ -230,7 +230,7 @@ class TestNewPartition:
 
 class TestTimeout:
     @in_virtual_time
-    async def test_what_was_never_sent_is_taken_out(self) -> None:
+    async def test_timeout_removes_records_that_were_never_sent(self) -> None:
         rig = Rig()
         result = await rig.send([b"a", b"b"], timeout_s=2.0)
         assert rig.loop.time() == 2
@@ -240,7 +240,7 @@ class TestTimeout:
             assert not error.possibly_persisted
 
     @in_virtual_time
-    async def test_each_error_tells_what_its_partition_waited_for(self) -> None:
+    async def test_timeout_error_names_the_reason_of_each_partition(self) -> None:
         rig = Rig(partitions=2)
         rig.unreachable = lost()
         result = await rig.send([b"a", b"b"], partitions=[0, 1], timeout_s=2.0)
@@ -250,7 +250,7 @@ class TestTimeout:
             assert error.__cause__ is rig.unreachable
 
     @in_virtual_time
-    async def test_what_was_sent_may_be_in_the_log(self) -> None:
+    async def test_timeout_marks_sent_records_as_possibly_persisted(self) -> None:
         rig = Rig()
         sending = rig.send([b"a", b"b"], timeout_s=2.0)
         await settle()
@@ -261,7 +261,7 @@ class TestTimeout:
         assert result.delivered == 0, "it is too late for that"
 
     @in_virtual_time
-    async def test_what_was_delivered_by_then_stays_so(self) -> None:
+    async def test_timeout_keeps_delivered_records(self) -> None:
         rig = Rig(partitions=2)
         sending = rig.send([b"a", b"b"], partitions=[0, 1], timeout_s=2.0)
         await settle()
@@ -272,7 +272,7 @@ class TestTimeout:
         assert len(result.failures) == 1
 
     @in_virtual_time
-    async def test_what_still_waits_for_memory_fails_too(self) -> None:
+    async def test_timeout_fails_records_that_wait_for_memory(self) -> None:
         rig = Rig(buffer_bytes=1_000)
         result = await rig.send([b"x" * 86] * 20, timeout_s=2.0)
         assert len(result.failures) == 20
@@ -280,7 +280,7 @@ class TestTimeout:
         assert not any(error.possibly_persisted for error in result.failures.values())
 
     @in_virtual_time
-    async def test_nothing_is_appended_after_it(self) -> None:
+    async def test_timeout_of_zero_appends_nothing(self) -> None:
         rig = Rig(buffer_bytes=10_000_000, batch_bytes=10_000_000)
         sending = rig.send([b"v"] * (CHUNK_RECORDS * 3), timeout_s=0.0)
         result = await sending
@@ -289,7 +289,7 @@ class TestTimeout:
         assert isinstance(result.failures[CHUNK_RECORDS * 3 - 1], DeliveryTimeout)
 
     @in_virtual_time
-    async def test_an_outcome_before_it_takes_the_timer_along(self) -> None:
+    async def test_outcome_before_the_timeout_cancels_the_timer(self) -> None:
         rig = Rig()
         result = await rig.delivered(rig.send([b"a"], timeout_s=2.0))
         await asyncio.sleep(3)
@@ -298,7 +298,7 @@ class TestTimeout:
 
 class TestEnd:
     @in_virtual_time
-    async def test_cancelled_while_waiting_for_the_broker_the_records_go_on(self) -> None:
+    async def test_cancelled_call_leaves_its_records_in_the_queue(self) -> None:
         rig = Rig()
         sending = rig.send([b"a"])
         await settle()

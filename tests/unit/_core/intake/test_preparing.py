@@ -36,7 +36,7 @@ class Rig(IntakeRig):
         self.call = SendManyCall(TOPIC, MANY, self.loop)
 
 
-def test_the_numbers_of_these_tests_fit_those_of_the_module() -> None:
+def test_constants_of_these_tests_match_the_module() -> None:
     assert IN_A_STINT % CHECK_EVERY == 0
     assert IN_A_STINT - CHECK_EVERY < STINT_S / SLOW_S <= IN_A_STINT
 
@@ -105,7 +105,7 @@ async def test_code_that_is_quick_sees_all() -> None:
 
 
 @in_virtual_time
-async def test_a_slow_partitioner_is_asked_for_as_many_as_there_is_time_for() -> None:
+async def test_slow_partitioner_is_called_only_within_the_time_limit() -> None:
     rig = Rig(partitions=2, partitioner=CallablePartitioner(slow_choice))
     queues = rig.accumulator.topics[TOPIC]
     rows, taken = rig.preparing.prepared(checked([b"%d" % number for number in range(MANY)]), rig.call)
@@ -117,7 +117,7 @@ async def test_a_slow_partitioner_is_asked_for_as_many_as_there_is_time_for() ->
 
 
 @in_virtual_time
-async def test_what_has_failed_needs_no_partition() -> None:
+async def test_failed_records_need_no_partition() -> None:
     rig = Rig(max_request_bytes=1_000)
     rows, taken = rig.preparing.prepared(checked([b"x" * 1_000] * 3), rig.call)
     assert (len(rows), taken) == (0, 3)
@@ -125,7 +125,7 @@ async def test_what_has_failed_needs_no_partition() -> None:
 
 
 @in_virtual_time
-async def test_columns_stay_as_they_are_where_nobody_looks_at_each_record() -> None:
+async def test_columns_are_kept_if_no_record_has_to_be_inspected() -> None:
     rig = Rig(value_serializer=str.encode)
     rows, _ = rig.preparing.prepared(
         checked(["v"] * 3, headers=[{"h": b"1"}] * 3, serialized_later=(True, True)), rig.call
@@ -135,7 +135,7 @@ async def test_columns_stay_as_they_are_where_nobody_looks_at_each_record() -> N
 
 
 @in_virtual_time
-async def test_interceptors_hear_of_what_fails_with_what_they_made_of_it() -> None:
+async def test_interceptors_receive_failures_of_changed_records() -> None:
     def change(record: ProducerRecord) -> ProducerRecord:
         record.partition = 1
         return record

@@ -49,7 +49,7 @@ def test_values_alone_are_enough() -> None:
     assert rows == Rows("orders", range(2), [b"a", None], None, None, NOW_MS, None)
 
 
-def test_all_columns() -> None:
+def test_all_columns_are_checked() -> None:
     rows = checked(
         (b"a", b"b"),
         keys=[b"k", None],
@@ -63,7 +63,7 @@ def test_all_columns() -> None:
     assert rows.partitions == [None, 2]
 
 
-def test_one_partition_for_all() -> None:
+def test_one_partition_applies_to_all_records() -> None:
     assert checked([b"a"], partition=3).partitions == 3
 
 
@@ -77,12 +77,12 @@ def test_any_iterable_is_a_column() -> None:
     assert rows.timestamps_ms == [1, 2]
 
 
-def test_no_values_are_no_records() -> None:
+def test_empty_values_give_no_rows() -> None:
     assert len(checked([])) == 0
 
 
 class TestBytes:
-    def test_a_column_of_bytes_is_kept_as_it_is(self) -> None:
+    def test_column_of_bytes_is_kept_by_reference(self) -> None:
         values, keys = [b"a", None], [b"k", b"l"]
         rows = checked(values, keys=keys)
         assert (rows.values, rows.keys) == (values, keys)
@@ -90,7 +90,7 @@ class TestBytes:
         values.clear()
         assert len(rows) == 2
 
-    def test_what_could_change_is_copied(self) -> None:
+    def test_mutable_values_are_copied(self) -> None:
         value = bytearray(b"before")
         rows = checked([b"a", value, memoryview(b"m")])
         value[:] = b"after!"
@@ -103,17 +103,17 @@ class TestBytes:
             ("keys", r"^keys\[1\] must be bytes.* not str; set key_serializer"),
         ],
     )
-    def test_other_types_are_refused_by_position(self, column: str, told: str) -> None:
+    def test_value_of_another_type_is_refused_by_position(self, column: str, told: str) -> None:
         columns: dict[str, Any] = {"values": [b"a", b"b"], column: [b"a", "text"]}
         with pytest.raises(TypeError, match=told):
             checked(**columns)
 
-    def test_with_serializers_anything_goes(self) -> None:
+    def test_any_type_is_accepted_with_serializers(self) -> None:
         rows = checked([{"a": 1}], keys=["text"], serialized_later=(True, True))
         assert rows.values == [{"a": 1}]
         assert rows.keys == ["text"]
 
-    def test_each_column_has_a_serializer_of_its_own(self) -> None:
+    def test_columns_have_their_own_serializers(self) -> None:
         with pytest.raises(TypeError, match=r"keys\[0\]"):
             checked(["text"], keys=["text"], serialized_later=(True, False))
         with pytest.raises(TypeError, match=r"values\[0\]"):
@@ -141,13 +141,13 @@ class TestHeaders:
             [{}, {}],
         ],
     )
-    def test_those_with_the_same_names_become_columns(self, headers: Any) -> None:
+    def test_headers_with_equal_names_become_columns(self, headers: Any) -> None:
         common = {"all": b"0"}
         columns = checked([b"v", b"w"], headers=headers, common_headers=common).headers
         assert isinstance(columns, HeaderColumns)
         assert list(columns) == [as_headers("", common) + as_headers("", each) for each in headers]
 
-    def test_what_all_have_is_no_column(self) -> None:
+    def test_header_with_one_value_for_all_is_no_column(self) -> None:
         headers = checked([b"v"] * 3, headers=[{"a": each, "b": b"x"} for each in (b"1", b"2", b"1")]).headers
         assert isinstance(headers, HeaderColumns)
         assert headers.columns == [HeaderColumn("a", None, (b"1", b"2", b"1")), HeaderColumn("b", b"x")]
@@ -160,7 +160,7 @@ class TestHeaders:
         with pytest.raises(ValueError, match="headers has 2 items, values has 3"):
             checked([b"v"] * 3, headers=columns)
 
-    def test_they_are_a_snapshot(self) -> None:
+    def test_header_columns_are_a_snapshot(self) -> None:
         pairs, by_name = [("a", b"1")], {"a": b"1"}
         of_lists = checked([b"v", b"w"], headers=[pairs, [*pairs]]).headers
         of_dicts = checked([b"v", b"w"], headers=[by_name, {**by_name}]).headers
@@ -169,17 +169,17 @@ class TestHeaders:
         assert list(of_lists or ()) == list(of_dicts or ()) == [(("a", b"1"),)] * 2
 
     @pytest.mark.parametrize("kind", [list, tuple, dict])
-    def test_those_of_different_names_are_a_snapshot_too(self, kind: Any) -> None:
+    def test_headers_of_different_names_are_a_snapshot(self, kind: Any) -> None:
         headers = [kind([["a", b"1"]]), kind([["b", b"2"], ["c", None]])]
         taken = checked([b"v", b"w"], headers=headers).headers
         assert taken == [(("a", b"1"),), (("b", b"2"), ("c", None))]
         assert {type(pair) for pairs in taken for pair in pairs} == {tuple}
 
-    def test_no_records_have_none(self) -> None:
+    def test_headers_of_no_records_are_empty(self) -> None:
         assert list(checked([], headers=[]).headers or ()) == []
 
     @for_each("unlike", UNLIKE)
-    def test_one_that_is_not_like_the_others_is_taken_or_refused_as_if_alone(self, unlike: Any) -> None:
+    def test_unlike_headers_are_accepted_or_refused_as_if_alone(self, unlike: Any) -> None:
         alike: list[Any] = [("a", b"1"), ("b", b"2")]
         for headers in [[alike, unlike, alike], [unlike, alike], [dict(alike), unlike], [unlike]]:
             try:
@@ -209,7 +209,7 @@ class TestColumns:
 
     @for_each("argument", ["values", "keys", "headers", "timestamps_ms", "partitions"])
     @for_each("wrong", ["text", b"bytes", bytearray(b"b"), memoryview(b"m"), 5])
-    def test_what_is_no_column_is_refused(self, argument: str, wrong: Any) -> None:
+    def test_argument_that_is_no_column_is_refused(self, argument: str, wrong: Any) -> None:
         columns: dict[str, Any] = {"values": [b"a"], argument: wrong}
         with pytest.raises(TypeError, match=f"^{argument} must be a column, one item per record, not "):
             checked(**columns)
@@ -234,6 +234,6 @@ class TestNumbers:
         with pytest.raises(ValueError, match=r"partition .* or partitions .* not both"):
             checked([b"a"], partition=0, partitions=[0])
 
-    def test_the_topic_is_checked_too(self) -> None:
+    def test_topic_is_checked(self) -> None:
         with pytest.raises(ValueError, match="topic '' is not a legal name"):
             checked([b"a"], topic="")

@@ -33,12 +33,12 @@ class Marks:
         return written
 
 
-def test_without_a_serializer_bytes_are_what_they_are() -> None:
+def test_bytes_are_kept_without_a_serializer() -> None:
     assert serialized("value", None, "orders", bytearray(b"v")) == b"v"
 
 
 @pytest.mark.parametrize(("position", "record"), [(None, "a record for"), (17, "record 17 for")])
-def test_what_one_raises_is_told_with_field_record_and_topic(position: int | None, record: str) -> None:
+def test_exception_is_reported_with_field_record_and_topic(position: int | None, record: str) -> None:
     with pytest.raises(SerializationError) as raised:
         serialized("key", string_serializer, "orders", 5, position)
     assert str(raised.value) == (
@@ -48,7 +48,7 @@ def test_what_one_raises_is_told_with_field_record_and_topic(position: int | Non
     assert isinstance(raised.value.__cause__, TypeError)
 
 
-def test_text_that_one_returns_is_told_with_what_is_missing() -> None:
+def test_returned_text_is_reported_with_a_hint() -> None:
     dumps: Any = json.dumps
     with pytest.raises(
         SerializationError, match=r"value_serializer returned must .*, not str; add \.encode\(\)$"
@@ -65,7 +65,7 @@ def test_text_that_one_returns_is_told_with_what_is_missing() -> None:
         (KeyError(), False),
     ],
 )
-def test_one_that_could_not_ask_somebody_else_may_succeed_later(error: Exception, retriable: bool) -> None:
+def test_serializer_without_its_server_is_retriable(error: Exception, retriable: bool) -> None:
     def ask(value: object) -> bytes:
         raise error
 
@@ -75,12 +75,12 @@ def test_one_that_could_not_ask_somebody_else_may_succeed_later(error: Exception
     assert isinstance(raised.value, SerializerUnavailable) is retriable
 
 
-def test_nothing_sees_the_topic_unless_it_is_asked_for() -> None:
+def test_plain_serializers_do_not_see_the_topic() -> None:
     assert in_context(None, None) is None
     assert in_context(string_serializer, string_serializer) is None
 
 
-def test_one_that_sees_it_gets_topic_headers_and_value_the_key_first() -> None:
+def test_serializers_see_topic_headers_and_value_key_first() -> None:
     serialize = in_context(Marks(("k", b"1")), Marks(("v", b"2")))
     assert serialize is not None
     given = (("own", b"0"),)
@@ -91,14 +91,14 @@ def test_one_that_sees_it_gets_topic_headers_and_value_the_key_first() -> None:
     assert given == (("own", b"0"),)
 
 
-def test_the_other_one_may_be_a_callable_or_none() -> None:
+def test_other_serializer_may_be_a_callable_or_none() -> None:
     for key_serializer, key in ((string_serializer, "k"), (None, b"k")):
         serialize = in_context(key_serializer, Marks(("v", b"2")))
         assert serialize is not None
         assert serialize("orders", (), key, "v") == (b"k", b"orders [] v", (("v", b"2"),))
 
 
-def test_headers_that_nobody_changed_stay_the_very_same() -> None:
+def test_unchanged_headers_stay_the_same_object() -> None:
     class Plain:
         def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
             return b"v"
@@ -137,7 +137,7 @@ def test_headers_that_cannot_even_be_compared_fail_the_record() -> None:
         serialize("orders", (("own", b"0"),), None, "v")
 
 
-def test_what_it_raises_is_told_like_that_of_others() -> None:
+def test_exception_of_a_topic_serializer_is_reported() -> None:
     class Broken:
         def serialize(self, topic: str, headers: HeaderList, value: Any) -> bytes:
             raise LookupError("no schema")

@@ -56,7 +56,7 @@ async def test_lock_is_the_turns_only_inside_the_serializer() -> None:
 
 
 @in_virtual_time
-async def test_other_topic_has_its_own_lock_inside() -> None:
+async def test_lock_of_another_topic_is_its_own_inside_a_turn() -> None:
     rig = Rig()
 
     async def inside() -> None:

@@ -19,7 +19,7 @@ from tests.unit.floor_rig import NODE, lost, settle
 
 class TestWhatGoesWhen:
     @in_virtual_time
-    async def test_a_record_goes_once_it_has_lingered(self) -> None:
+    async def test_record_is_sent_once_it_has_lingered(self) -> None:
         async with Rig() as rig:
             rig.fill(b"a")
             await advance(LINGER_S / 2)
@@ -29,7 +29,7 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"a", b"b"]]
 
     @in_virtual_time
-    async def test_a_full_batch_goes_at_once(self) -> None:
+    async def test_full_batch_is_sent_immediately(self) -> None:
         async with Rig(batching={"batch_bytes": 100}) as rig:
             rig.fill(b"a" * 30)
             rig.fill(b"b" * 30)
@@ -37,7 +37,7 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"a" * 30]]
 
     @in_virtual_time
-    async def test_nothing_lingers_while_somebody_flushes(self) -> None:
+    async def test_flush_ends_lingering(self) -> None:
         async with Rig() as rig:
             rig.fill(b"a")
             flushing = asyncio.create_task(rig.accumulator.flush())
@@ -48,7 +48,7 @@ class TestWhatGoesWhen:
             assert rig.loop.time() == 0
 
     @in_virtual_time
-    async def test_nothing_lingers_once_it_is_to_finish(self) -> None:
+    async def test_finish_ends_lingering(self) -> None:
         async with Rig() as rig:
             rig.fill(b"a")
             rig.accumulator.finish()
@@ -56,7 +56,7 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
-    async def test_what_has_expired_fails_without_taking_a_sequence(self) -> None:
+    async def test_record_that_expires_unsent_takes_no_sequence(self) -> None:
         async with Rig(connected=(), batching={"delivery_timeout_s": 1.0}) as rig:
             rig.pool.errors[NODE] = lost()
             future = rig.append()
@@ -82,7 +82,7 @@ class TestWhatGoesWhen:
         ],
     )
     @in_virtual_time
-    async def test_a_broker_that_has_nothing_to_do_gets_a_batchs_worth_first(
+    async def test_idle_broker_gets_one_batch_size_first(
         self, settings: dict[str, Any], expected: list[list[bytes]]
     ) -> None:
         async with Rig(partitions=3, batching={"batch_bytes": 150}, **settings) as rig:
@@ -101,7 +101,7 @@ class TestWhatGoesWhen:
             assert sorted(*rig.sent_values()) == [b"0", b"1", b"2"]  # type: ignore[type-var]
 
     @in_virtual_time
-    async def test_no_more_requests_are_in_flight_than_allowed(self) -> None:
+    async def test_requests_in_flight_are_limited(self) -> None:
         async with Rig(max_in_flight=2, batching={"batch_bytes": 100}) as rig:
             for number in range(4):
                 rig.fill(b"%d" % number * 40)
@@ -112,7 +112,7 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"1" * 40], [b"2" * 40]]
 
     @in_virtual_time
-    async def test_what_tasks_send_on_an_answer_goes_in_the_turn_in_which_they_go_on(self) -> None:
+    async def test_records_sent_by_resumed_tasks_leave_in_the_same_turn(self) -> None:
         async with Rig(partitions=2, batching={"linger_s": 0.0}) as rig:
 
             async def send_again(acknowledged: RecordFuture, partition: int) -> None:
@@ -130,7 +130,7 @@ class TestWhatGoesWhen:
             await asyncio.gather(*tasks)
 
     @in_virtual_time
-    async def test_a_throttled_node_is_left_alone_for_as_long(self) -> None:
+    async def test_throttled_broker_gets_no_request_meanwhile(self) -> None:
         async with Rig() as rig:
             rig.connection.throttled_until = 3.0
             rig.fill(b"a")
@@ -140,7 +140,7 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
-    async def test_a_retry_goes_when_its_backoff_is_over(self) -> None:
+    async def test_retry_is_sent_when_its_backoff_is_over(self) -> None:
         async with Rig() as rig:
             rig.fill(b"a")
             await advance(LINGER_S)
@@ -151,14 +151,14 @@ class TestWhatGoesWhen:
             assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
-    async def test_a_call_that_gives_up_earlier_is_told_of_its_own_limit(self) -> None:
+    async def test_timeout_error_names_the_limit_of_the_call(self) -> None:
         async with Rig(connected=()) as rig:
             assert "2.5 s (timeout_s)" in rig.sender.obstacles.failure(rig.fill(), 2.5, 2.5).message
 
 
 class TestWhileTheBrokerIsBusy:
     @in_virtual_time
-    async def test_a_record_lingers_that_would_go_at_once_otherwise(self) -> None:
+    async def test_record_lingers_while_its_broker_is_busy(self) -> None:
         batching = {"linger_is_adaptive": True, "linger_s": 60.0}
         async with Rig(partitions=3, batching=batching) as rig:
             for number in range(2):
@@ -174,7 +174,7 @@ class TestWhileTheBrokerIsBusy:
             assert rig.sent_values() == [[b"2"]]
 
     @in_virtual_time
-    async def test_it_is_busy_until_it_has_answered_all(self) -> None:
+    async def test_broker_is_busy_until_it_has_answered_all(self) -> None:
         batching = {"linger_is_adaptive": True, "linger_s": 60.0, "batch_bytes": 100}
         async with Rig(partitions=3, batching=batching) as rig:
             for number in range(2):
@@ -190,7 +190,7 @@ class TestWhileTheBrokerIsBusy:
 
 class TestEnd:
     @in_virtual_time
-    async def test_it_ends_once_everything_has_its_outcome(self) -> None:
+    async def test_sender_ends_once_every_record_has_its_outcome(self) -> None:
         async with Rig() as rig:
             rig.fill()
             rig.accumulator.finish()
@@ -202,7 +202,7 @@ class TestEnd:
             assert rig.running.exception() is None
 
     @in_virtual_time
-    async def test_it_waits_for_calls_that_have_not_appended_yet(self) -> None:
+    async def test_sender_waits_for_calls_that_have_not_appended_yet(self) -> None:
         async with Rig() as rig:
             rig.accumulator.pending_calls["one"] = 1
             rig.accumulator.finish()
@@ -243,7 +243,7 @@ class TestEnd:
 
 class TestBugs:
     @in_virtual_time
-    async def test_one_while_an_answer_is_taken_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_bug_in_the_response_handler_ends_the_sender(self, monkeypatch: pytest.MonkeyPatch) -> None:
         def fail(*_: object) -> None:
             raise LookupError("a bug")
 
@@ -259,7 +259,7 @@ class TestBugs:
             assert batch.possibly_persisted, "the answer may have said that it is in the log"
 
     @in_virtual_time
-    async def test_one_in_a_task_of_its_own_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_bug_in_a_task_of_the_sender_ends_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async def fail(*_: object) -> None:
             await asyncio.sleep(0)
             raise LookupError("a bug")
@@ -271,7 +271,7 @@ class TestBugs:
             assert isinstance(rig.running.exception(), LookupError)
 
     @in_virtual_time
-    async def test_one_is_what_it_ends_with_though_a_request_was_prepared(
+    async def test_bug_ends_the_sender_while_a_request_is_prepared(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object) -> None:

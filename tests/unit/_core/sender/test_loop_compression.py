@@ -58,7 +58,7 @@ class TestCompression:
     """No time passes while a thread is out, so nothing may linger here."""
 
     @in_virtual_time
-    async def test_nothing_overtakes_a_batch_that_is_compressed_in_a_thread(
+    async def test_later_batch_waits_for_a_batch_compressed_in_a_thread(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         thread = Thread(monkeypatch)
@@ -100,7 +100,7 @@ class TestCompression:
             assert len(yielded) == before
 
     @in_virtual_time
-    async def test_requests_are_compressed_side_by_side_and_leave_in_the_order_of_the_drain(
+    async def test_parallel_compressed_requests_leave_in_drain_order(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         others = [LARGE + b"2", LARGE + b"3"]
@@ -137,7 +137,7 @@ class TestCompression:
             assert rig.sent_values() == [[LARGE], *([value] for value in others)]
 
     @in_virtual_time
-    async def test_what_is_prepared_counts_as_in_flight(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_prepared_requests_count_as_in_flight(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=3, max_in_flight=2) as rig:
             rig.accumulator.flushing.add(1)
@@ -149,7 +149,7 @@ class TestCompression:
             assert rig.sent_values() == [[LARGE], [LARGE]]
 
     @in_virtual_time
-    async def test_an_adaptive_linger_begins_while_a_request_is_prepared(
+    async def test_adaptive_linger_starts_while_a_request_is_prepared(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         thread = Thread(monkeypatch)
@@ -166,7 +166,7 @@ class TestCompression:
 
     @pytest.mark.parametrize(("max_in_flight", "requests"), [(3, [1, 3, 3]), (2, [1, 3]), (1, [10])])
     @in_virtual_time
-    async def test_a_broker_that_has_work_gets_small_requests(
+    async def test_busy_broker_gets_small_requests(
         self, monkeypatch: pytest.MonkeyPatch, max_in_flight: int, requests: list[int]
     ) -> None:
         thread = Thread(monkeypatch)
@@ -179,9 +179,7 @@ class TestCompression:
             assert [len(values) for values in rig.sent_values()] == requests
 
     @in_virtual_time
-    async def test_the_more_are_on_their_way_the_larger_they_are(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_requests_grow_with_the_number_in_flight(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(topic, "IMPROVING_STEP", 0.0)  # requests count what is appended
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=40, batching=ROOMY) as rig:
@@ -206,7 +204,7 @@ class TestCompression:
             assert len(rig.sent_values()[-1]) == 10
 
     @in_virtual_time
-    async def test_what_is_behind_one_that_cannot_be_encoded_goes_all_the_same(
+    async def test_batch_behind_one_that_cannot_be_encoded_is_sent(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         thread = Thread(monkeypatch)
@@ -223,7 +221,7 @@ class TestCompression:
             assert rig.sent_values() == [[b"behind it"]]
 
     @in_virtual_time
-    async def test_what_came_of_a_batch_is_learnt_once(self) -> None:
+    async def test_compression_rate_is_updated_once_per_batch(self) -> None:
         async with Rig(codec=Codec.GZIP) as rig:
             limits = rig.accumulator.topics[TOPIC].limits
             batch = rig.fill(b"x" * 1_000)
@@ -239,7 +237,7 @@ class TestCompression:
             assert (follower.limit, follower.rate) == (limits.ready, limits.rate)
 
     @in_virtual_time
-    async def test_without_a_codec_nothing_is_estimated(self) -> None:
+    async def test_compression_rate_is_unchanged_without_a_codec(self) -> None:
         async with Rig() as rig:
             rig.fill(b"x" * 1_000)
             await advance(LINGER_S)
@@ -247,7 +245,9 @@ class TestCompression:
             assert rig.accumulator.topics[TOPIC].limits.rate == 1.0
 
     @in_virtual_time
-    async def test_what_expires_meanwhile_is_not_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_batch_that_fails_during_compression_is_not_written(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP) as rig:
             rig.accumulator.flushing.add(1)
@@ -261,7 +261,7 @@ class TestCompression:
 
     @pytest.mark.parametrize("what", CHANGES, ids=lambda what: what.__name__)
     @in_virtual_time
-    async def test_what_would_not_be_drained_any_more_is_given_back(
+    async def test_batch_that_may_no_longer_be_sent_is_given_back(
         self, monkeypatch: pytest.MonkeyPatch, what: Change
     ) -> None:
         thread, transaction = Thread(monkeypatch), Told()
@@ -281,9 +281,7 @@ class TestCompression:
             assert (first.retries, first.possibly_persisted) == (0, False)
 
     @in_virtual_time
-    async def test_what_was_given_back_goes_in_order_once_it_may(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_batches_given_back_are_sent_in_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP) as rig:
             rig.accumulator.flushing.add(1)
@@ -300,7 +298,9 @@ class TestCompression:
             assert rig.sent_values() == [[b"behind it"]]
 
     @in_virtual_time
-    async def test_only_what_has_another_leader_is_given_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_batch_with_another_leader_is_given_back_alone(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=2) as rig:
             rig.accumulator.flushing.add(1)
@@ -312,7 +312,7 @@ class TestCompression:
             assert (stays.state, goes.state) == (BatchState.IN_FLIGHT, BatchState.BACKOFF)
 
     @in_virtual_time
-    async def test_what_cannot_be_compressed_fails_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_batch_that_cannot_be_compressed_fails_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=2) as rig:
             rig.accumulator.flushing.add(1)
@@ -325,7 +325,7 @@ class TestCompression:
             assert good.result().offset == 0
 
     @in_virtual_time
-    async def test_what_cannot_be_encoded_fails_alone_on_the_loop_too(self) -> None:
+    async def test_batch_that_cannot_be_encoded_fails_alone_on_the_loop(self) -> None:
         async with Rig(partitions=2) as rig:
             good, bad = rig.append(b"good"), rig.append(b"bad", partition=1)
             spoil(rig.queue(1).batches[0])
@@ -337,7 +337,7 @@ class TestCompression:
             assert good.result().offset == 0
 
     @in_virtual_time
-    async def test_what_fails_meanwhile_and_cannot_be_encoded_either_has_failed_once(
+    async def test_batch_that_fails_twice_in_compression_is_reported_once(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         thread = Thread(monkeypatch)
@@ -391,7 +391,7 @@ class TestZstd:
             assert later.result().offset == 0
 
     @in_virtual_time
-    async def test_other_codecs_are_sent_to_old_brokers(self) -> None:
+    async def test_old_brokers_get_other_codecs_than_zstd(self) -> None:
         async with Rig(codec=Codec.LZ4) as rig:
             rig.accumulator.flushing.add(1)
             rig.connection.versions = ApiVersionTable({ProduceRequest.API_KEY: (3, 6)})

@@ -16,7 +16,7 @@ from tests.unit.floor_rig import NODE, TOPIC, lost, settle
 
 class TestWithoutConnection:
     @in_virtual_time
-    async def test_the_leader_is_connected_to(self) -> None:
+    async def test_sender_connects_to_the_leader(self) -> None:
         async with Rig(connected=()) as rig:
             rig.fill()
             await advance(LINGER_S)
@@ -27,7 +27,7 @@ class TestWithoutConnection:
             assert len(rig.connection.calls) == 1
 
     @in_virtual_time
-    async def test_it_tries_again_when_the_pause_after_a_failure_is_over(self) -> None:
+    async def test_sender_reconnects_when_the_backoff_is_over(self) -> None:
         async with Rig(connected=()) as rig:
             rig.pool.backing_off_until[NODE] = 1.0
             rig.fill()
@@ -40,7 +40,7 @@ class TestWithoutConnection:
             assert len(rig.pool.wanted) == tried + 1
 
     @in_virtual_time
-    async def test_a_leader_that_refuses_us_for_long_fails_what_is_for_it(self) -> None:
+    async def test_leader_that_refuses_logins_for_long_fails_its_batches(self) -> None:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(
                 AuthenticationFailed("wrong password", mechanism="PLAIN"), 0.0
@@ -86,7 +86,7 @@ class TestWithoutConnection:
             assert waiting.exception() is None
 
     @in_virtual_time
-    async def test_until_then_it_is_tried_again_when_its_pause_is_over(self) -> None:
+    async def test_refused_login_is_retried_after_its_backoff(self) -> None:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             rig.pool.backing_off_until[NODE] = 1.0
@@ -98,7 +98,7 @@ class TestWithoutConnection:
             assert len(rig.pool.wanted) == tried + 1
 
     @in_virtual_time
-    async def test_what_is_for_others_or_is_still_gathering_does_not_fail_with_it(self) -> None:
+    async def test_refused_login_fails_only_ready_batches_of_its_broker(self) -> None:
         async with Rig(partitions=0, connected=(), batching={"linger_s": 60.0}) as rig:
             rig.learn(TOPIC, NODE, NODE, NODE + 1)
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
@@ -113,7 +113,7 @@ class TestWithoutConnection:
             assert not elsewhere.done()
 
     @in_virtual_time
-    async def test_a_refusal_that_is_over_in_time_fails_nothing(self) -> None:
+    async def test_refused_login_that_ends_in_time_fails_no_batch(self) -> None:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             delivered = rig.append(b"a")
@@ -127,7 +127,7 @@ class TestWithoutConnection:
             assert delivered.exception() is None
 
     @in_virtual_time
-    async def test_a_refusal_of_one_node_is_none_of_another(self) -> None:
+    async def test_refused_login_of_another_broker_fails_no_batch(self) -> None:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE + 1] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             waiting = rig.append(b"a")
@@ -135,7 +135,7 @@ class TestWithoutConnection:
             assert not waiting.done()
 
     @in_virtual_time
-    async def test_a_leader_that_is_gone_is_looked_up_again(self) -> None:
+    async def test_unknown_leader_refreshes_metadata(self) -> None:
         async with Rig(connected=()) as rig:
             rig.updater.snapshot = MetadataSnapshot()
             rig.fill()
@@ -144,7 +144,7 @@ class TestWithoutConnection:
             assert rig.updater.refreshes[-1] is None
 
     @in_virtual_time
-    async def test_a_partition_without_a_leader_has_its_topic_looked_up(self) -> None:
+    async def test_partition_without_a_leader_refreshes_its_topic(self) -> None:
         async with Rig() as rig:
             rig.learn("lost", -1)
             queues = rig.accumulator.topics["lost"]
@@ -154,7 +154,7 @@ class TestWithoutConnection:
             assert rig.connection.calls == []
 
     @in_virtual_time
-    async def test_a_connection_lost_by_writing_gets_nothing_more(self) -> None:
+    async def test_connection_lost_by_a_write_gets_no_further_request(self) -> None:
         """Without a backoff the batch is due again at once: to try the same connection would never end."""
         async with Rig(retry_backoff=Backoff(0.0, 0.0)) as rig:
 
@@ -172,7 +172,7 @@ class TestWithoutConnection:
             assert rig.pool.wanted == [(NODE, Address("b1", 9092))] * 2
 
     @in_virtual_time
-    async def test_a_broker_that_is_too_old_fails_the_batch(self) -> None:
+    async def test_broker_without_a_supported_version_fails_the_batch(self) -> None:
         async with Rig() as rig:
             rig.connection.error = UnsupportedVersion("Produce: too old")
             future = rig.append()
@@ -185,7 +185,7 @@ class TestWithoutConnection:
 
 class TestConnected:
     @in_virtual_time
-    async def test_what_was_lost_with_the_connection_goes_after_the_shortest_pause(self) -> None:
+    async def test_connection_shortens_the_backoff_after_a_lost_connection(self) -> None:
         async with Rig() as rig:
             rig.fill()
             await advance(LINGER_S)

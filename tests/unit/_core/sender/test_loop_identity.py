@@ -11,7 +11,7 @@ from tests.unit.floor_rig import NODE, TOPIC, settle
 
 class TestIdentity:
     @in_virtual_time
-    async def test_it_is_asked_for_before_anything_is_sent(self) -> None:
+    async def test_producer_id_is_requested_before_the_first_batch(self) -> None:
         async with Rig(identified=False) as rig:
             [asked] = rig.connection.calls
             assert isinstance(asked.request, InitProducerIdRequest)
@@ -25,14 +25,14 @@ class TestIdentity:
             assert batch.sequence.identity == (5, 0)
 
     @in_virtual_time
-    async def test_without_idempotence_nobody_asks(self) -> None:
+    async def test_producer_id_is_not_requested_without_idempotence(self) -> None:
         async with Rig(identified=False, idempotent=False) as rig:
             rig.fill(b"a")
             await advance(LINGER_S)
             assert rig.sent_values() == [[b"a"]]
 
     @in_virtual_time
-    async def test_a_silent_node_is_passed_over_after_a_while(self) -> None:
+    async def test_silent_broker_is_skipped_after_a_while(self) -> None:
         async with Rig(identified=False, connected=(1, 2)) as rig:
             rig.updater.knows(TOPIC, 1, nodes=(1, 2))
             rig.wakeup.ring()
@@ -44,14 +44,14 @@ class TestIdentity:
             assert asked == [1, 1]
 
     @in_virtual_time
-    async def test_when_all_are_silent_nothing_is_to_be_done_but_wait(self) -> None:
+    async def test_sender_waits_if_all_brokers_are_silent(self) -> None:
         async with Rig(identified=False) as rig:
             await advance(10 * ANSWER_PATIENCE_S)
             assert len(rig.connection.calls) == 1
             assert rig.pool.wanted == []
 
     @in_virtual_time
-    async def test_without_a_connection_one_after_the_other_is_dialled(self) -> None:
+    async def test_brokers_are_dialled_one_after_the_other(self) -> None:
         async with Rig(identified=False, connected=()) as rig:
             rig.updater.knows(TOPIC, 1, nodes=(1, 2, 3))
             for _ in range(3):
@@ -61,7 +61,7 @@ class TestIdentity:
             assert len(rig.pool.wanted) == 3
 
     @in_virtual_time
-    async def test_a_new_connection_is_asked_at_once(self) -> None:
+    async def test_new_connection_is_asked_immediately(self) -> None:
         async with Rig(identified=False, connected=()) as rig:
             rig.pool.connections[NODE] = FakeConnection()
             rig.wakeup.ring()
@@ -70,13 +70,13 @@ class TestIdentity:
             assert rig.loop.time() == 0
 
     @in_virtual_time
-    async def test_before_any_broker_is_known_nothing_happens(self) -> None:
+    async def test_sender_dials_nothing_before_a_broker_is_known(self) -> None:
         async with Rig(identified=False, connected=(), partitions=0) as rig:
             await advance(10)
             assert rig.pool.wanted == []
 
     @in_virtual_time
-    async def test_a_failure_that_may_pass_is_asked_again(self) -> None:
+    async def test_retriable_failure_is_asked_again(self) -> None:
         async with Rig(identified=False) as rig:
             future = rig.append()
             await advance(LINGER_S)
@@ -92,7 +92,7 @@ class TestIdentity:
             assert not future.done()
 
     @in_virtual_time
-    async def test_a_refusal_fails_what_was_to_be_sent_and_no_more(self) -> None:
+    async def test_refusal_fails_only_ready_batches(self) -> None:
         async with Rig(identified=False, partitions=2, batching={"linger_s": 1.0}) as rig:
             due = rig.append(partition=0)
             await advance(0.5)

@@ -20,7 +20,7 @@ def counted(rig: Rig) -> dict[str, float]:
 
 
 @in_virtual_time
-async def test_batches_records_and_bytes_are_counted_when_they_are_written() -> None:
+async def test_batches_records_and_bytes_are_counted_when_written() -> None:
     async with Rig(partitions=2) as rig:
         rig.fill(b"a", b"b", partition=0)
         await asyncio.sleep(LINGER_S / 2)
@@ -45,7 +45,7 @@ async def test_batches_records_and_bytes_are_counted_when_they_are_written() -> 
 
 
 @in_virtual_time
-async def test_a_batch_is_its_share_of_a_request() -> None:
+async def test_batch_counts_as_its_share_of_a_request() -> None:
     async with Rig(partitions=3) as rig:
         for partition in range(3):
             rig.fill(b"%d" % partition, partition=partition)
@@ -56,7 +56,7 @@ async def test_a_batch_is_its_share_of_a_request() -> None:
 
 
 @in_virtual_time
-async def test_what_is_compressed_is_compared_with_its_size_before() -> None:
+async def test_compressed_bytes_are_counted_beside_uncompressed() -> None:
     async with Rig(codec=Codec.GZIP) as rig:
         batch = rig.fill(b"x" * 1_000)
         await advance(LINGER_S)
@@ -65,7 +65,7 @@ async def test_what_is_compressed_is_compared_with_its_size_before() -> None:
 
 
 @in_virtual_time
-async def test_an_answer_is_counted_with_its_latency_and_what_it_asks_for() -> None:
+async def test_answer_is_counted_with_latency_and_throttle_time() -> None:
     async with Rig() as rig:
         rig.fill()
         await advance(LINGER_S)
@@ -77,7 +77,7 @@ async def test_an_answer_is_counted_with_its_latency_and_what_it_asks_for() -> N
 
 
 @in_virtual_time
-async def test_a_connection_that_is_lost_is_no_answer_and_what_goes_again_counts_again() -> None:
+async def test_lost_connection_counts_no_answer_and_retries_recount() -> None:
     async with Rig() as rig:
         rig.fill(b"a", b"b")
         await advance(LINGER_S)
@@ -92,7 +92,7 @@ async def test_a_connection_that_is_lost_is_no_answer_and_what_goes_again_counts
 
 
 @in_virtual_time
-async def test_without_acknowledgements_it_counts_the_same() -> None:
+async def test_batches_are_counted_without_acknowledgements() -> None:
     async with Rig(acks=0, idempotent=False) as rig:
         rig.fill(b"a", b"b")
         await advance(LINGER_S)
@@ -100,7 +100,7 @@ async def test_without_acknowledgements_it_counts_the_same() -> None:
 
 
 @in_virtual_time
-async def test_what_could_not_be_written_is_not_counted() -> None:
+async def test_unwritten_batch_is_not_counted() -> None:
     async with Rig() as rig:
         rig.connection.error = ConnectionFailed("closed", written=False)
         rig.fill()

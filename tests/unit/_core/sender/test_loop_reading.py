@@ -56,7 +56,7 @@ ADAPTIVE = {"linger_s": 0.005, "linger_is_adaptive": True}
 
 
 @in_virtual_time
-async def test_what_a_task_sends_next_is_written_before_the_read_is_over(turns: list[str | None]) -> None:
+async def test_record_of_a_resumed_task_is_written_during_the_read(turns: list[str | None]) -> None:
     async with Rig(batching=ADAPTIVE) as rig:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a", b"b"))
@@ -74,7 +74,7 @@ async def test_what_a_task_sends_next_is_written_before_the_read_is_over(turns: 
 
 
 @in_virtual_time
-async def test_where_futures_are_awaited_the_sender_has_its_turn_behind_their_tasks(
+async def test_sender_runs_after_the_tasks_that_await_futures(
     turns: list[str | None],
 ) -> None:
     """Else it would send what lingers without what those send now."""
@@ -90,7 +90,7 @@ async def test_where_futures_are_awaited_the_sender_has_its_turn_behind_their_ta
 
 
 @in_virtual_time
-async def test_where_nobody_sends_more_the_sender_has_no_turn(turns: list[str | None]) -> None:
+async def test_sender_does_not_run_if_tasks_send_no_more(turns: list[str | None]) -> None:
     async with Rig(batching={"linger_s": 0.5}) as rig:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a"))
@@ -104,7 +104,7 @@ async def test_where_nobody_sends_more_the_sender_has_no_turn(turns: list[str | 
 
 
 @in_virtual_time
-async def test_what_an_answer_makes_room_for_goes_at_once(turns: list[str | None]) -> None:
+async def test_batch_that_waited_for_an_answer_is_sent_immediately(turns: list[str | None]) -> None:
     async with Rig(max_in_flight=1, partitions=2, batching={"linger_s": 0.0, "max_in_flight": 1}) as rig:
         office = Office(rig)
         rig.accumulator.topics[TOPIC].sticky = rig.queue(0)
@@ -120,7 +120,7 @@ async def test_what_an_answer_makes_room_for_goes_at_once(turns: list[str | None
 
 
 @in_virtual_time
-async def test_a_sender_that_is_to_finish_ends(turns: list[str | None]) -> None:
+async def test_sender_that_is_finishing_ends_after_the_read(turns: list[str | None]) -> None:
     async with Rig(batching=ADAPTIVE) as rig:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a"))
@@ -133,7 +133,7 @@ async def test_a_sender_that_is_to_finish_ends(turns: list[str | None]) -> None:
 
 
 @in_virtual_time
-async def test_it_looks_again_when_the_next_linger_is_over() -> None:
+async def test_sender_runs_again_when_the_next_linger_is_over() -> None:
     async with Rig(batching={"linger_s": 0.5}) as rig:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a", b"b"))
@@ -148,7 +148,7 @@ async def test_it_looks_again_when_the_next_linger_is_over() -> None:
 
 
 @in_virtual_time
-async def test_a_bug_there_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bug_at_the_end_of_a_read_ends_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: Sender) -> None:
         raise LookupError("a bug")
 
@@ -164,7 +164,7 @@ async def test_a_bug_there_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_virtual_time
-async def test_one_that_was_cancelled_sends_nothing_there(turns: list[str | None]) -> None:
+async def test_cancelled_sender_sends_nothing_at_the_end_of_a_read(turns: list[str | None]) -> None:
     async with Rig(batching=ADAPTIVE) as rig:
         office = Office(rig)
         sending = asyncio.create_task(office.send(b"a", b"b"))
@@ -178,7 +178,7 @@ async def test_one_that_was_cancelled_sends_nothing_there(turns: list[str | None
 
 
 @in_virtual_time
-async def test_the_end_of_a_linger_is_the_turn_of_the_sender(turns: list[str | None]) -> None:
+async def test_end_of_a_linger_runs_the_sender(turns: list[str | None]) -> None:
     async with Rig() as rig:
         rig.fill()
         await settle()
@@ -191,7 +191,7 @@ async def test_the_end_of_a_linger_is_the_turn_of_the_sender(turns: list[str | N
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 @in_virtual_time
-async def test_an_interrupt_in_a_callback_is_raised_and_the_sender_ends(
+async def test_interrupt_in_a_callback_is_raised_and_ends_the_sender(
     monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
 ) -> None:
     """A program may go on after Ctrl-C: nobody knows how far that turn got, and what waits must not wait for ever."""

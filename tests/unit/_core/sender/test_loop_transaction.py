@@ -11,7 +11,7 @@ from tests.unit.floor_rig import lost
 
 
 @in_virtual_time
-async def test_it_looks_whenever_something_has_changed() -> None:
+async def test_transaction_is_checked_at_every_wakeup() -> None:
     transaction = Told()
     async with Rig(transaction=transaction, transactional_id="tx") as rig:
         looks = transaction.looks
@@ -22,7 +22,7 @@ async def test_it_looks_whenever_something_has_changed() -> None:
 
 @pytest.mark.parametrize(("at_most", "version"), [(None, BY_NAME), (11, 11), (99, BY_NAME)])
 @in_virtual_time
-async def test_it_is_told_what_goes_out_and_says_in_which_version(at_most: int | None, version: int) -> None:
+async def test_transaction_receives_batches_and_sets_the_version(at_most: int | None, version: int) -> None:
     transaction = Told(at_most)
     async with Rig(transaction=transaction, transactional_id="tx", request_timeout_s=1.5) as rig:
         batch = rig.fill()
@@ -34,7 +34,7 @@ async def test_it_is_told_what_goes_out_and_says_in_which_version(at_most: int |
 
 
 @in_virtual_time
-async def test_it_is_told_how_long_an_answer_took() -> None:
+async def test_transaction_receives_the_time_of_an_answer() -> None:
     transaction = Told()
     async with Rig(transaction=transaction, transactional_id="tx") as rig:
         await advance(1)
@@ -45,7 +45,7 @@ async def test_it_is_told_how_long_an_answer_took() -> None:
 
 
 @in_virtual_time
-async def test_a_lost_connection_is_no_answer() -> None:
+async def test_lost_connection_is_not_reported_as_an_answer() -> None:
     transaction = Told()
     async with Rig(transaction=transaction, transactional_id="tx") as rig:
         rig.fill()

@@ -20,7 +20,7 @@ class TestUnacknowledged:
             assert request.acks == 0
 
     @in_virtual_time
-    async def test_the_next_goes_when_the_socket_has_taken_it(self) -> None:
+    async def test_next_batch_is_sent_when_the_socket_has_drained(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.fill(b"a")
             await advance(LINGER_S)
@@ -33,7 +33,7 @@ class TestUnacknowledged:
             assert len(rig.connection.unanswered) == 2
 
     @in_virtual_time
-    async def test_what_waits_for_a_login_is_sent_again_if_that_fails(self) -> None:
+    async def test_batch_that_waits_for_a_failed_login_is_sent_again(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.connection.full = True
             future = rig.append(b"a")
@@ -49,7 +49,7 @@ class TestUnacknowledged:
             assert future.result().offset == -1
 
     @in_virtual_time
-    async def test_a_connection_lost_while_draining_is_the_pools_affair(self) -> None:
+    async def test_connection_lost_while_draining_does_not_end_the_sender(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.fill(b"a")
             await advance(LINGER_S)
@@ -61,7 +61,7 @@ class TestUnacknowledged:
             assert len(rig.connection.unanswered) == 2
 
     @in_virtual_time
-    async def test_what_could_not_be_written_is_sent_again(self) -> None:
+    async def test_unwritten_batch_is_sent_again(self) -> None:
         async with Rig(acks=0, idempotent=False) as rig:
             rig.connection.error = lost(written=False)
             future = rig.append(b"a")

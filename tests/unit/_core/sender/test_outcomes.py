@@ -87,24 +87,24 @@ def verdict(
 
 @for_each("in_doubt", [False, True])
 @for_each("code", RESENT)
-def test_what_may_succeed_later_is_sent_again(code: int, in_doubt: bool) -> None:
+def test_retriable_error_retries(code: int, in_doubt: bool) -> None:
     assert verdict(broker_error(code), facts(in_doubt=in_doubt)) is Retry
 
 
 @for_each("code", RESENT)
-def test_what_may_succeed_later_fails_once_the_retries_are_used_up(code: int) -> None:
+def test_retriable_error_fails_once_the_retries_are_used_up(code: int) -> None:
     assert verdict(broker_error(code), facts(last_attempt=True)) is Fail
 
 
 @for_each("in_doubt", [False, True])
 @for_each("code", [*FINAL, UNHEARD_OF])
-def test_everything_else_fails_the_batch(code: int, in_doubt: bool) -> None:
+def test_other_error_fails_the_batch(code: int, in_doubt: bool) -> None:
     assert verdict(broker_error(code), facts(in_doubt=in_doubt)) is Fail
 
 
 @for_each("last_attempt", [False, True])
 @for_each("in_doubt", [False, True])
-def test_a_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
+def test_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attempt: bool) -> None:
     stands = facts(in_doubt=in_doubt, last_attempt=last_attempt)
     assert decide(DuplicateSequenceNumber(), stands, {}) == Complete()
 
@@ -119,7 +119,7 @@ class TestTooLarge:
     def test_splitting_needs_no_retry(self) -> None:
         assert verdict(MessageTooLarge, facts(records=2, last_attempt=True)) is Split
 
-    def test_a_single_record_fails(self) -> None:
+    def test_single_record_fails(self) -> None:
         assert verdict(MessageTooLarge, facts(records=1)) is Fail
 
     @for_each(("oldest", "expected"), [(True, Fail), (False, Retry)])
@@ -138,15 +138,15 @@ class TestTooLarge:
 
 class TestRefusedForItsSequence:
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_it_is_sent_under_a_new_identity(self, kind: type[BrokerError]) -> None:
+    def test_refused_batch_is_renumbered(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts()) is Renumber
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
+    def test_uncertain_batch_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts(in_doubt=True)) is Retry
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_batch_denied_in_vain_fails_with_those_before_gone(self, kind: type[BrokerError]) -> None:
+    def test_batch_refused_without_proof_fails_with_those_before_it(self, kind: type[BrokerError]) -> None:
         outcome = decide(kind("no"), facts(in_doubt=True, refused_without_proof=True), {})
         assert isinstance(outcome, Fail)
         assert outcome.before_gone
@@ -155,7 +155,7 @@ class TestRefusedForItsSequence:
 
     @for_each("half", [False, True])
     @for_each("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_one_that_is_proved_to_be_in_the_log_is_delivered_at_an_unknown_offset(
+    def test_confirmed_batch_is_delivered_at_an_unknown_offset(
         self, kind: type[BrokerError], half: bool
     ) -> None:
         stands = facts(in_doubt=True, confirmed=True, half_of_possibly_persisted=half)
@@ -165,41 +165,45 @@ class TestRefusedForItsSequence:
         ("kind", "expected"),
         [(OutOfOrderSequenceNumber, Retry), (UnknownProducerId, Renumber), (InvalidProducerEpoch, Renumber)],
     )
-    def test_behind_one_that_is_resent_only_the_order_may_mend_itself(
+    def test_batch_behind_a_resent_one_retries_only_out_of_order(
         self, kind: type[BrokerError], expected: type[Verdict]
     ) -> None:
         assert verdict(kind, facts(oldest=False)) is expected
 
     @for_each("oldest", [False, True])
     @for_each("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_it_fails_once_the_retries_are_used_up(self, kind: type[BrokerError], oldest: bool) -> None:
+    def test_refused_batch_fails_once_the_retries_are_used_up(
+        self, kind: type[BrokerError], oldest: bool
+    ) -> None:
         assert verdict(kind, facts(oldest=oldest, last_attempt=True)) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_a_batch_without_a_sequence_fails(self, kind: type[BrokerError]) -> None:
+    def test_batch_without_a_sequence_fails(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts(idempotent=False)) is Fail
 
 
 class TestRefusedForSomeRecords:
     @for_each("last_attempt", [False, True])
     @for_each("kind", REFUSED_FOR_RECORDS)
-    def test_those_fail_and_the_others_go_on(self, kind: type[BrokerError], last_attempt: bool) -> None:
+    def test_refused_records_fail_and_the_others_are_sent(
+        self, kind: type[BrokerError], last_attempt: bool
+    ) -> None:
         error = kind()
         messages = {1: "no key", 2: "no key either"}
         outcome = decide(error, facts(records=3, last_attempt=last_attempt), messages)
         assert outcome == FailRecords(error, messages)
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
-    def test_all_of_them_fail_as_a_batch(self, kind: type[BrokerError]) -> None:
+    def test_batch_fails_if_all_its_records_are_refused(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts(records=2), {0: "bad", 1: "bad"}) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
-    def test_without_a_word_on_records_the_batch_fails(self, kind: type[BrokerError]) -> None:
+    def test_batch_fails_if_no_records_are_named(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts()) is Fail
 
     @for_each("kind", REFUSED_FOR_RECORDS)
     @for_each(("idempotent", "expected"), [(True, Fail), (False, FailRecords)])
-    def test_a_batch_that_may_be_in_the_log_is_taken_apart_if_no_broker_could_recognise_it_anyway(
+    def test_uncertain_batch_is_split_only_without_a_sequence(
         self, kind: type[BrokerError], idempotent: bool, expected: type[Verdict]
     ) -> None:
         assert verdict(kind, facts(in_doubt=True, idempotent=idempotent), {0: "bad"}) is expected
@@ -214,22 +218,22 @@ class TestInATransaction:
     """It has one epoch for all its partitions, and comes about whole or not at all."""
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_what_would_need_another_epoch_fails(self, kind: type[BrokerError]) -> None:
+    def test_error_that_needs_another_epoch_fails(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts()._replace(transactional=True)) is Fail
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
-    def test_a_batch_that_may_be_in_the_log_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
+    def test_uncertain_batch_keeps_its_sequence(self, kind: type[BrokerError]) -> None:
         assert verdict(kind, facts(in_doubt=True)._replace(transactional=True)) is Retry
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
-    def test_others_fail_unless_the_transaction_passes_refusals(self, kind: type[BrokerError]) -> None:
+    def test_records_beside_refused_ones_fail_unless_refusals_pass(self, kind: type[BrokerError]) -> None:
         error, of_transaction = kind("no"), facts()._replace(transactional=True)
         passing = of_transaction._replace(passes_refusals=True)
         assert decide(error, of_transaction, {0: "bad"}) == FailRecords(error, {0: "bad"}, others_fail=True)
         assert decide(error, passing, {0: "bad"}) == FailRecords(error, {0: "bad"})
 
     @for_each("code", RESENT)
-    def test_what_may_succeed_later_is_sent_again(self, code: int) -> None:
+    def test_retriable_error_retries(self, code: int) -> None:
         assert verdict(broker_error(code), facts()._replace(transactional=True)) is Retry
 
     def test_several_records_that_are_too_large_together_are_split(self) -> None:

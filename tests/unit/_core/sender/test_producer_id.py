@@ -60,13 +60,13 @@ def refusal(kind: type[BrokerError]) -> InitProducerIdResponse:
 
 
 @in_virtual_time
-async def test_at_first_there_is_nobody_to_be_patient_with() -> None:
+async def test_new_requester_has_no_deadlines() -> None:
     requester = Asker().requester
     assert (requester.patient_until, requester.dial_next_at) == (0, 0)
 
 
 @in_virtual_time
-async def test_the_answer_is_the_identity() -> None:
+async def test_answer_becomes_the_identity() -> None:
     asker, connection = Asker(), FakeConnection()
     asker.requester.ask(connection.real)
     assert asker.assigned == 0
@@ -78,7 +78,7 @@ async def test_the_answer_is_the_identity() -> None:
 
 
 @in_virtual_time
-async def test_while_it_may_be_answered_nobody_else_is_asked() -> None:
+async def test_request_sets_the_patience_for_its_broker() -> None:
     asker, connection = Asker(), FakeConnection(2)
     await asyncio.sleep(10)
     asker.requester.ask(connection.real)
@@ -87,7 +87,7 @@ async def test_while_it_may_be_answered_nobody_else_is_asked() -> None:
 
 
 @in_virtual_time
-async def test_the_first_of_several_answers_counts() -> None:
+async def test_first_of_several_answers_counts() -> None:
     asker, slow, fast = Asker(), FakeConnection(1), FakeConnection(2)
     asker.requester.ask(slow.real)
     asker.requester.ask(fast.real)
@@ -99,7 +99,7 @@ async def test_the_first_of_several_answers_counts() -> None:
 
 
 @in_virtual_time
-async def test_a_late_failure_changes_nothing() -> None:
+async def test_late_failure_changes_nothing() -> None:
     asker, slow, fast = Asker(), FakeConnection(1), FakeConnection(2)
     asker.requester.ask(slow.real)
     asker.requester.ask(fast.real)
@@ -110,7 +110,7 @@ async def test_a_late_failure_changes_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_late_answer_serves_when_the_identity_is_used_up() -> None:
+async def test_late_answer_serves_when_the_identity_is_used_up() -> None:
     asker, slow, fast = Asker(), FakeConnection(1), FakeConnection(2)
     asker.requester.ask(slow.real)
     asker.requester.ask(fast.real)
@@ -122,7 +122,7 @@ async def test_a_late_answer_serves_when_the_identity_is_used_up() -> None:
 
 class TestFailures:
     @in_virtual_time
-    async def test_what_may_pass_is_asked_again_after_a_growing_pause(self) -> None:
+    async def test_retriable_failure_is_asked_again_after_growing_pauses(self) -> None:
         asker, connection = Asker(), FakeConnection()
         pauses = []
         for _ in range(3):
@@ -133,7 +133,7 @@ class TestFailures:
         assert (asker.refusals, asker.wakes) == ([], 3)
 
     @in_virtual_time
-    async def test_after_a_success_the_pauses_begin_anew(self) -> None:
+    async def test_pauses_start_again_after_a_success(self) -> None:
         asker, connection = Asker(), FakeConnection()
         for answer in (refusal(CoordinatorNotAvailable), identity()):
             asker.requester.ask(connection.real)
@@ -144,7 +144,7 @@ class TestFailures:
         assert asker.requester.patient_until == 0.1
 
     @in_virtual_time
-    async def test_a_refusal_is_told(self) -> None:
+    async def test_refusal_is_reported(self) -> None:
         asker, connection = Asker(), FakeConnection()
         asker.requester.ask(connection.real)
         connection.answer(refusal(ClusterAuthorizationFailed))
@@ -155,7 +155,7 @@ class TestFailures:
         assert asker.wakes == 1
 
     @in_virtual_time
-    async def test_a_broker_that_knows_no_producer_ids_is_a_refusal(self) -> None:
+    async def test_broker_without_producer_ids_is_a_refusal(self) -> None:
         asker, connection = Asker(), FakeConnection()
         connection.error = UnsupportedVersion("too old")
         asker.requester.ask(connection.real)
@@ -163,7 +163,7 @@ class TestFailures:
         assert asker.requester.asked == set()
 
     @in_virtual_time
-    async def test_without_a_backoff_it_still_pauses(self) -> None:
+    async def test_requester_pauses_without_a_backoff(self) -> None:
         """A refusal that needs no answer would otherwise be asked for again for ever, at once."""
         asker, connection = Asker(Backoff(0.0, 0.0)), FakeConnection()
         connection.error = lost(written=False)
@@ -176,7 +176,7 @@ class TestLog:
         return [(each.levelname, each.getMessage()) for each in caplog.records]
 
     @in_virtual_time
-    async def test_an_identity_is_told(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_identity_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.DEBUG, "aioproducer")
         asker, connection = Asker(), FakeConnection()
         asker.requester.ask(connection.real)
@@ -184,7 +184,7 @@ class TestLog:
         assert self.told(caplog) == [("DEBUG", "producer_id.assigned id=41 epoch=3")]
 
     @in_virtual_time
-    async def test_what_may_pass_becomes_a_warning_when_it_does_not(
+    async def test_retriable_failure_becomes_a_warning_when_it_persists(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG, "aioproducer")
@@ -198,7 +198,7 @@ class TestLog:
         assert [level for level, _ in told] == ["INFO", *["DEBUG"] * (PATIENT_FAILURES - 1), "WARNING"]
 
     @in_virtual_time
-    async def test_what_does_not_pass_is_one_at_once(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_refusal_is_logged_as_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
         asker, connection = Asker(), FakeConnection()
         asker.requester.ask(connection.real)
         connection.answer(refusal(ClusterAuthorizationFailed))
@@ -213,14 +213,14 @@ class TestDialling:
             assert {asker.requester.next_to_dial({1, 2, 3}) for _ in range(3)} == {1, 2, 3}
 
     @in_virtual_time
-    async def test_a_node_that_is_new_comes_next(self) -> None:
+    async def test_new_broker_is_dialled_next(self) -> None:
         asker = Asker()
         for _ in range(2):
             asker.requester.next_to_dial({1, 2})
         assert asker.requester.next_to_dial({1, 2, 3}) == 3
 
     @in_virtual_time
-    async def test_each_has_some_time_to_accept(self) -> None:
+    async def test_dialled_broker_has_some_time_to_accept(self) -> None:
         asker = Asker()
         await asyncio.sleep(2)
         asker.requester.next_to_dial({1})
@@ -228,7 +228,7 @@ class TestDialling:
 
 
 @in_virtual_time
-async def test_the_pause_after_a_lost_connection_ends_soon_after_the_next_one() -> None:
+async def test_connection_shortens_the_pause_after_a_lost_connection() -> None:
     asker = Asker()
     for _ in range(5):
         connection = FakeConnection()
@@ -240,7 +240,7 @@ async def test_the_pause_after_a_lost_connection_ends_soon_after_the_next_one() 
 
 
 @in_virtual_time
-async def test_the_pause_after_a_refusal_does_not() -> None:
+async def test_connection_keeps_the_pause_after_a_refusal() -> None:
     asker = Asker()
     for _ in range(5):
         connection = FakeConnection()
@@ -251,7 +251,7 @@ async def test_the_pause_after_a_refusal_does_not() -> None:
 
 
 @in_virtual_time
-async def test_a_connection_more_is_no_reason_to_be_impatient_with_who_is_asked() -> None:
+async def test_connection_keeps_the_patience_for_an_asked_broker() -> None:
     asker = Asker()
     connection = FakeConnection()
     asker.requester.ask(connection.real)

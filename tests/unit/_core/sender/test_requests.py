@@ -46,7 +46,7 @@ def decoded(batch: Batch) -> DecodedBatch:
 
 
 class TestEncode:
-    async def test_the_records_and_the_sequence_are_in_it(self) -> None:
+    async def test_encoded_batch_has_the_records_and_the_sequence(self) -> None:
         batch, _ = FloorRig().sent(b"a", b"b")
         Encoder(sender_settings()).encode(batch)
         read = decoded(batch)
@@ -54,27 +54,29 @@ class TestEncode:
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (7, 0, 0)
         assert batch.encoded_sequence == batch.sequence
 
-    async def test_without_idempotence_it_has_no_producer(self) -> None:
+    async def test_encoded_batch_has_no_producer_id_without_idempotence(self) -> None:
         batch, _ = FloorRig(idempotent=False).sent(b"a")
         Encoder(sender_settings()).encode(batch)
         read = decoded(batch)
         assert (read.producer_id, read.producer_epoch, read.base_sequence) == (-1, -1, -1)
 
     @pytest.mark.parametrize("transactional_id", [None, "tx"])
-    async def test_it_is_of_a_transaction_where_there_are_any(self, transactional_id: str | None) -> None:
+    async def test_encoded_batch_is_transactional_with_a_transactional_id(
+        self, transactional_id: str | None
+    ) -> None:
         batch, _ = FloorRig().sent(b"a")
         Encoder(sender_settings(transactional_id=transactional_id)).encode(batch)
         assert decoded(batch).transactional is (transactional_id is not None)
 
     @for_each("codec", list(Codec))
-    async def test_it_is_compressed_as_configured(self, codec: Codec) -> None:
+    async def test_encoded_batch_is_compressed_as_configured(self, codec: Codec) -> None:
         batch, _ = FloorRig().sent(b"a" * 1000, b"b" * 1000)
         Encoder(sender_settings(codec=codec)).encode(batch)
         read = decoded(batch)
         assert read.codec is codec
         assert [record.value for record in read.records] == [b"a" * 1000, b"b" * 1000]
 
-    async def test_the_level_is_as_configured(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_compression_level_is_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[tuple[Codec, int | None, bool]] = []
 
         def noted(codec: Codec, level: int | None, *, small_records: bool = False) -> None:
@@ -125,7 +127,7 @@ class TestEncode:
 
 
 class TestEncodeAll:
-    async def test_one_that_cannot_be_encoded_does_not_stop_the_others(self) -> None:
+    async def test_batch_that_cannot_be_encoded_does_not_stop_the_others(self) -> None:
         rig = FloorRig(partitions=3)
         for partition in range(3):
             rig.fill(partition=partition)
@@ -161,7 +163,7 @@ class TestOffTheLoop:
         assert threads[0] != threading.get_ident()
         assert decoded(batches[0]).codec is Codec.GZIP
 
-    async def test_no_more_threads_compress_at_once_than_there_may_be(
+    async def test_parallel_compressions_are_limited_to_the_threads(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(requests, "COMPRESSION_THREADS", 2)
@@ -179,7 +181,7 @@ class TestOffTheLoop:
         assert await asyncio.gather(*map(encoder.encode_off_loop, batches)) == [[]] * 6
         assert len(threads) == 2
 
-    async def test_the_threads_end_when_it_is_closed(self) -> None:
+    async def test_threads_end_when_the_encoder_is_closed(self) -> None:
         before = set(threading.enumerate())
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
         assert await encoder.encode_off_loop(self.large(FloorRig())) == []
@@ -215,10 +217,10 @@ class TestOffTheLoop:
             await second
         assert not begun.acquire(blocking=False)
 
-    def test_there_are_as_many_as_cores_and_no_more_than_four(self) -> None:
+    def test_threads_are_as_many_as_cores_up_to_four(self) -> None:
         assert min(4, os.cpu_count() or 1) == requests.COMPRESSION_THREADS
 
-    async def test_from_64_kib_on_it_is_worth_it(self) -> None:
+    async def test_batches_leave_the_loop_from_64_kib_on(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
         [batch] = self.large(FloorRig(), size=1)
         batch.size = 64 * 1024 - 1
@@ -235,16 +237,16 @@ class TestOffTheLoop:
             encoding.send(None)  # it ends without waiting for anything
         assert ended.value.value == []
 
-    async def test_without_compression_even_large_ones_stay(self) -> None:
+    async def test_large_batches_stay_on_the_loop_without_compression(self) -> None:
         assert not Encoder(sender_settings()).leaves_loop(self.large(FloorRig()))
 
-    async def test_what_is_encoded_already_does_not_count(self) -> None:
+    async def test_encoded_batches_do_not_leave_the_loop(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
         batches = self.large(FloorRig())
         encoder.encode_all(batches)
         assert not encoder.leaves_loop(batches)
 
-    async def test_a_failure_in_the_thread_is_told(self) -> None:
+    async def test_failure_in_the_thread_is_returned(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
         batches = self.large(FloorRig())
         batches[0].columns.timestamps[0] = None
@@ -273,7 +275,7 @@ class TestProduceRequest:
         assert in_it == {batch.topic_partition: batch.encoded for batch in batches}
         assert sorted(topic.name for topic in request.topic_data) == ["audit", "orders"]
 
-    def test_it_may_be_of_a_transactional_id(self) -> None:
+    def test_request_has_the_transactional_id(self) -> None:
         request = Encoder(sender_settings(transactional_id="tx")).request([], {})
         assert request.transactional_id == "tx"
 
@@ -297,15 +299,15 @@ class TestVersions:
     ) -> None:
         assert version_for(self.request(*ids), ApiVersionTable({0: (3, BY_NAME + 1)}), at_most) == version
 
-    def test_and_where_nobody_would_tell_that_it_is_another_one(self) -> None:
+    def test_version_by_name_is_used_with_acks_0_and_unknown_id(self) -> None:
         request = self.request(ID)
         request.acks = 0
         assert version_for(request, ApiVersionTable({0: (3, BY_NAME + 1)}), None) == BY_NAME
 
-    def test_and_where_the_broker_does_not_take_it(self) -> None:
+    def test_version_by_name_is_used_if_the_broker_lacks_ids(self) -> None:
         assert version_for(self.request(ID), ApiVersionTable({0: (3, 9)}), None) == 9
 
-    def test_a_broker_that_takes_ids_alone_is_none_for_a_topic_without(self) -> None:
+    def test_broker_that_needs_ids_refuses_a_topic_without_one(self) -> None:
         with pytest.raises(UnsupportedVersion, match="Produce"):
             version_for(self.request(NO_TOPIC_ID), ApiVersionTable({0: (BY_NAME + 1, 99)}), None)
 
@@ -324,7 +326,7 @@ class TestVersions:
         assert decoded == BaseOffsets(0, {("topic-0", 3): (42, -1), ("topic-1", 3): (42, -1)})
         assert surplus == 1
 
-    def test_one_that_was_not_asked_for_is_called_by_its_id(self) -> None:
+    def test_topic_that_was_not_requested_is_named_by_its_id(self) -> None:
         answer = ProduceResponse(responses=[TopicProduceResponse(topic_id=b"?" * 16, partition_responses=[])])
         payload = bytes(encode_response(answer, BY_NAME + 1, 7)[4:])
         decoded, _ = decoder_for(self.request(ID), BY_NAME + 1)(ProduceResponse, BY_NAME + 1, payload)
@@ -364,13 +366,13 @@ ZSTD = {"codec": Codec.ZSTD}
         ({"acks": 0}, 0, 0, MOST),
     ],
 )
-def test_how_large_a_request_may_be(
+def test_largest_request_depends_on_in_flight_and_written_bytes(
     settings: dict[str, object], in_flight: int, written: int, size: int
 ) -> None:
     batching = batching_settings(batch_bytes=READY, max_request_bytes=MOST)
     assert largest_request(batching, sender_settings(**settings), in_flight, written) == size
 
 
-def test_a_request_is_never_larger_than_the_limit_however_large_batches_are() -> None:
+def test_largest_request_never_exceeds_max_request_size() -> None:
     batching = batching_settings(batch_bytes=READY, max_request_bytes=1_000)
     assert largest_request(batching, sender_settings(), 0, 0) == 1_000

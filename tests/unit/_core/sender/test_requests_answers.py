@@ -26,7 +26,7 @@ from tests.unit.floor_rig import TOPIC, late, lost
 
 class TestDelivered:
     @in_virtual_time
-    async def test_each_record_gets_its_offset(self) -> None:
+    async def test_records_get_their_offsets(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b")
         rig.take([batch], accepted(7))
@@ -35,14 +35,14 @@ class TestDelivered:
         assert not batch.possibly_persisted, "nothing of it is out any more"
 
     @in_virtual_time
-    async def test_the_brokers_time_is_used_where_it_is_the_brokers(self) -> None:
+    async def test_log_append_time_is_used(self) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
         rig.take([batch], accepted(log_append_time_ms=123))
         assert future.result()[-2:] == (123, True)
 
     @in_virtual_time
-    async def test_an_answer_that_only_acknowledges_says_the_same(self) -> None:
+    async def test_acknowledgement_gives_offsets_and_timestamps(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b")
         rig.acknowledge([batch], p0=(7, 123))
@@ -52,14 +52,14 @@ class TestDelivered:
         assert rig.connection.closed_for is None
 
     @in_virtual_time
-    async def test_a_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
+    async def test_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b")
         rig.refuse(batch, DuplicateSequenceNumber)
         assert [future.result().offset for future in futures] == [-1, -1]
 
     @in_virtual_time
-    async def test_each_partition_has_its_own_outcome(self) -> None:
+    async def test_partitions_have_their_own_outcomes(self) -> None:
         rig = Rig(partitions=2)
         batches = [rig.fill(partition=0), rig.fill(partition=1)]
         assert rig.drain() == batches
@@ -76,7 +76,7 @@ class TestAbandoned:
         return batch
 
     @in_virtual_time
-    async def test_its_delivery_settles_the_sequence(self) -> None:
+    async def test_delivery_of_an_expired_batch_settles_the_sequence(self) -> None:
         rig = Rig()
         batch = self.abandoned(rig)
         rig.take([batch], accepted(0))
@@ -85,7 +85,7 @@ class TestAbandoned:
 
     @for_each("kind", [NotEnoughReplicas, MessageTooLarge, InvalidProducerEpoch, TopicAuthorizationFailed])
     @in_virtual_time
-    async def test_any_error_ends_it(self, kind: type[BrokerError]) -> None:
+    async def test_error_ends_an_expired_batch(self, kind: type[BrokerError]) -> None:
         rig = Rig()
         batch = self.abandoned(rig)
         rig.refuse(batch, kind)
@@ -102,7 +102,7 @@ class TestAbandoned:
         assert batch.state is BatchState.FAILED
 
     @in_virtual_time
-    async def test_a_lost_connection_ends_it(self) -> None:
+    async def test_lost_connection_ends_an_expired_batch(self) -> None:
         rig = Rig()
         batch = self.abandoned(rig)
         rig.handler.take(rig.connection.real, [batch], lost())
@@ -111,7 +111,7 @@ class TestAbandoned:
 
 class TestLost:
     @in_virtual_time
-    async def test_what_was_in_flight_is_sent_again_and_may_be_in_the_log(self) -> None:
+    async def test_batch_in_flight_is_retried_and_possibly_persisted(self) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
         rig.handler.take(rig.connection.real, [batch], lost())
@@ -123,7 +123,7 @@ class TestLost:
         assert rig.updater.refreshes == [frozenset({TOPIC})]
 
     @in_virtual_time
-    async def test_what_never_reached_the_socket_is_surely_not_in_the_log(self) -> None:
+    async def test_batch_never_written_is_not_possibly_persisted(self) -> None:
         rig = Rig()
         batch, _ = rig.sent()
         rig.handler.take(rig.connection.real, [batch], lost(written=False))
@@ -138,7 +138,7 @@ class TestLost:
         assert batch.state is BatchState.BACKOFF
 
     @in_virtual_time
-    async def test_it_fails_once_the_retries_are_used_up(self) -> None:
+    async def test_lost_batch_fails_once_the_retries_are_used_up(self) -> None:
         rig = Rig(retries=0, idempotent=False)
         batch, [future] = rig.sent()
         rig.handler.take(rig.connection.real, [batch], lost())
@@ -150,7 +150,7 @@ class TestLost:
 
 class TestNonsense:
     @in_virtual_time
-    async def test_an_answer_that_lacks_a_partition_closes_the_connection(self) -> None:
+    async def test_answer_that_lacks_a_partition_closes_the_connection(self) -> None:
         rig = Rig(partitions=3)
         batches = [rig.fill(partition=partition) for partition in range(3)]
         rig.drain()
@@ -166,7 +166,7 @@ class TestNonsense:
             assert batch.persistence.in_doubt
 
     @in_virtual_time
-    async def test_an_answer_that_nobody_asked_for_closes_the_connection(self) -> None:
+    async def test_answer_that_was_not_requested_closes_the_connection(self) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
         rig.take([batch], accepted(0, 0), accepted(0, 8), refused(NotEnoughReplicas, 9))
@@ -176,7 +176,7 @@ class TestNonsense:
         )
 
     @in_virtual_time
-    async def test_so_does_one_that_only_acknowledges(self) -> None:
+    async def test_acknowledgement_not_requested_closes_the_connection(self) -> None:
         rig = Rig(partitions=2)
         batches = [rig.fill(partition=partition) for partition in range(2)]
         rig.drain()
@@ -189,7 +189,7 @@ class TestNonsense:
         )
 
     @in_virtual_time
-    async def test_of_a_partition_that_is_told_of_twice_the_last_word_counts(self) -> None:
+    async def test_last_entry_of_a_partition_counts_if_it_appears_twice(self) -> None:
         rig = Rig(partitions=2)
         batches = [rig.fill(partition=partition) for partition in range(2)]
         rig.drain()
@@ -207,7 +207,7 @@ class TestNonsense:
 class TestLeaderHints:
     @pytest.mark.parametrize("leader", [0, 2])
     @in_virtual_time
-    async def test_they_are_followed_before_the_batch_is_offered_again(self, leader: int) -> None:
+    async def test_leader_hints_are_followed_before_the_batch_is_offered(self, leader: int) -> None:
         rig = Rig()
         batch, _ = rig.sent()
         response = ProduceResponse(
@@ -222,7 +222,7 @@ class TestLeaderHints:
         assert rig.updater.hints == [([LeaderHint(TOPIC, 0, leader, 5)], [Broker(2, "b2", 9092, "r")])]
 
     @in_virtual_time
-    async def test_none_are_taken_from_an_answer_without(self) -> None:
+    async def test_answer_without_leader_hints_reports_none(self) -> None:
         rig = Rig()
         batch, _ = rig.sent()
         rig.refuse(batch, NotLeaderOrFollower)

@@ -22,7 +22,7 @@ from tests.unit.floor_rig import FloorRig, lose
 
 
 @in_virtual_time
-async def test_a_failure_tells_where_how_often_and_how_long() -> None:
+async def test_failure_names_broker_attempts_and_time() -> None:
     await asyncio.sleep(2)
     batch, _ = FloorRig().sent()
     await asyncio.sleep(1.5)
@@ -34,7 +34,7 @@ async def test_a_failure_tells_where_how_often_and_how_long() -> None:
 
 
 @in_virtual_time
-async def test_the_cause_is_what_was_last_heard() -> None:
+async def test_cause_of_a_failure_is_the_last_error() -> None:
     batch, _ = FloorRig().sent()
     batch.refused(NotLeaderOrFollower("moved"), was_next=True)
     batch.retry(1.0)
@@ -45,7 +45,7 @@ async def test_the_cause_is_what_was_last_heard() -> None:
 
 
 @in_virtual_time
-async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
+async def test_failure_reports_whether_the_batch_may_be_in_the_log() -> None:
     batch, _ = FloorRig().sent()
     error, connection = TopicAuthorizationFailed(), FakeConnection().real
     assert failure_at(batch, connection, error).possibly_persisted
@@ -57,7 +57,7 @@ async def test_a_failure_tells_whether_the_batch_may_be_in_the_log() -> None:
 
 
 @in_virtual_time
-async def test_without_a_producer_id_the_refusal_is_told() -> None:
+async def test_failure_without_a_producer_id_names_the_refusal() -> None:
     batch = FloorRig().fill()
     error = TopicAuthorizationFailed("no")
     failure = failure_without_producer_id(batch, error)
@@ -69,7 +69,7 @@ async def test_without_a_producer_id_the_refusal_is_told() -> None:
 
 @pytest.mark.parametrize("out", [False, True])
 @in_virtual_time
-async def test_where_we_are_let_in_no_more_the_refusal_is_told(out: bool) -> None:
+async def test_failure_of_a_login_names_the_refusal(out: bool) -> None:
     rig = FloorRig()
     batch = rig.sent()[0] if out else rig.fill()
     error = AuthenticationFailed("b1:9092: the password was refused")
@@ -81,7 +81,7 @@ async def test_where_we_are_let_in_no_more_the_refusal_is_told(out: bool) -> Non
 
 
 @in_virtual_time
-async def test_what_cannot_be_encoded_was_surely_not_sent() -> None:
+async def test_failure_of_encoding_is_not_possibly_persisted() -> None:
     batch = FloorRig().fill()
     error = RuntimeError("compressor on fire")
     failure = failure_of_encoding(batch, error)
@@ -92,7 +92,7 @@ async def test_what_cannot_be_encoded_was_surely_not_sent() -> None:
 
 
 @in_virtual_time
-async def test_unless_it_was_before_as_the_part_of_one_that_is_in_doubt() -> None:
+async def test_failure_of_encoding_an_uncertain_part_is_possible() -> None:
     batch, _ = FloorRig().sent()
     lose(batch)
     assert failure_of_encoding(batch, RuntimeError("compressor on fire")).possibly_persisted

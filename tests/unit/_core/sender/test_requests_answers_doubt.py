@@ -34,7 +34,7 @@ class TestSequenceRefusedAgainAndAgain:
         return rig.resend(), future
 
     @in_virtual_time
-    async def test_a_batch_is_believed_to_be_missing_once_the_broker_has_said_so_several_times(self) -> None:
+    async def test_batch_is_ruled_out_after_several_refusals(self) -> None:
         rig = Rig()
         behind, future = self.lost_behind_a_failure(rig)
         sequence = behind.sequence
@@ -49,7 +49,7 @@ class TestSequenceRefusedAgainAndAgain:
         assert future.result().offset == 0
 
     @in_virtual_time
-    async def test_any_other_answer_in_between_begins_the_count_again(self) -> None:
+    async def test_other_error_between_refusals_restarts_the_count(self) -> None:
         rig = Rig()
         behind, _ = self.lost_behind_a_failure(rig)
         for kind in [
@@ -63,7 +63,9 @@ class TestSequenceRefusedAgainAndAgain:
 
     @pytest.mark.parametrize("kind", SEQUENCE_REFUSALS)
     @in_virtual_time
-    async def test_so_it_is_where_nothing_before_it_has_failed(self, kind: type[BrokerError]) -> None:
+    async def test_refusals_rule_out_a_batch_without_an_earlier_failure(
+        self, kind: type[BrokerError]
+    ) -> None:
         rig = Rig()
         rig.recognise(1)
         batch, [future] = rig.sent()
@@ -78,7 +80,7 @@ class TestSequenceRefusedAgainAndAgain:
         assert future.result().offset == 0
 
     @in_virtual_time
-    async def test_for_one_that_is_not_the_oldest_it_does_not_count(self) -> None:
+    async def test_refusals_of_a_batch_that_is_not_the_oldest_do_not_count(self) -> None:
         """Its turn has not come: the one before it is still to be sent again."""
         rig = Rig()
         rig.recognise(1)
@@ -125,7 +127,7 @@ class TestSeveralInDoubt:
 
     @pytest.mark.parametrize("offset", [13, -1])
     @in_virtual_time
-    async def test_the_last_one_proves_those_before_it(self, offset: int) -> None:
+    async def test_last_batch_proves_those_before_it(self, offset: int) -> None:
         rig = Rig()
         batches, futures = await self.denied(rig)
         assert await resent(rig) is batches[-1]
@@ -136,7 +138,7 @@ class TestSeveralInDoubt:
         assert [future.result().offset for future in futures] == [-1, -1, offset]
 
     @in_virtual_time
-    async def test_one_in_the_middle_proves_those_before_it_and_those_behind_it_are_sent_again(self) -> None:
+    async def test_middle_batch_proves_earlier_ones_and_later_are_resent(self) -> None:
         rig = Rig()
         [first, middle, last], futures = await self.denied(rig)
         assert await resent(rig) is last
@@ -152,7 +154,7 @@ class TestSeveralInDoubt:
         assert [future.result().offset for future in futures] == [-1, 12, 13]
 
     @in_virtual_time
-    async def test_if_it_has_none_of_them_all_are_sent_again_under_new_sequences(self) -> None:
+    async def test_batches_all_denied_are_resent_under_new_sequences(self) -> None:
         rig = Rig()
         batches, futures = await self.denied(rig)
         for batch in reversed(batches):
@@ -168,7 +170,7 @@ class TestSeveralInDoubt:
         assert [future.result().offset for future in futures] == [11, 12, 13]
 
     @in_virtual_time
-    async def test_batches_before_one_gone_in_doubt_fail_together(self) -> None:
+    async def test_batches_before_one_lost_in_doubt_fail_together(self) -> None:
         rig = Rig()
         [first, second, gone, last], futures = await self.denied(rig, 4)
         assert await resent(rig) is last
@@ -194,7 +196,7 @@ class TestSeveralInDoubt:
         assert futures[3].result().offset == 11
 
     @in_virtual_time
-    async def test_one_that_has_no_room_before_it_for_them_proves_nothing(self) -> None:
+    async def test_batch_at_offset_without_room_proves_nothing(self) -> None:
         """The topic was made anew between two answers: the leader takes what comes first."""
         rig = Rig()
         [first, _, last], futures = await self.denied(rig)
@@ -205,7 +207,7 @@ class TestSeveralInDoubt:
         assert not futures[0].done()
 
     @in_virtual_time
-    async def test_a_new_leader_is_asked_for_the_oldest_again(self) -> None:
+    async def test_new_leader_is_asked_for_the_oldest_again(self) -> None:
         rig = Rig()
         [first, *_], _ = await self.denied(rig)
         rig.accumulator.update_topic(TOPIC, [2])

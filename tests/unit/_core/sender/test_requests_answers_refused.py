@@ -31,7 +31,7 @@ SENT_ONCE = f"{TOPIC}-0 at b1:9092 (node 1), 1 attempt in 0.000 s"
 
 class TestRetried:
     @in_virtual_time
-    async def test_it_waits_for_its_backoff_under_the_same_sequence(self) -> None:
+    async def test_retried_batch_keeps_its_sequence_during_its_backoff(self) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
         sequence = batch.sequence
@@ -45,7 +45,7 @@ class TestRetried:
 
     @pytest.mark.parametrize("is_recognised", [False, True], ids=["accepted", "recognised"])
     @in_virtual_time
-    async def test_it_is_told_as_an_outage_is(
+    async def test_retries_are_logged_as_an_outage_with_its_recovery(
         self, is_recognised: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
@@ -70,7 +70,7 @@ class TestRetried:
 
     @pytest.mark.parametrize("is_lost", [False, True], ids=["refused", "lost"])
     @in_virtual_time
-    async def test_it_is_told_what_of_and_when_it_goes_again(
+    async def test_retry_log_has_backoff_deadline_and_error(
         self, is_lost: bool, caplog: pytest.LogCaptureFixture
     ) -> None:
         rig = Rig()
@@ -85,7 +85,7 @@ class TestRetried:
         assert f'attempt=1 backoff_s=0.100 deadline_in_s=119.0 error="{why}"' in caplog.text
 
     @in_virtual_time
-    async def test_behind_a_transaction_whose_markers_are_being_written_it_waits_for_milliseconds(
+    async def test_batch_behind_transaction_markers_waits_milliseconds(
         self,
     ) -> None:
         rig = Rig(transactional_id="tx")
@@ -111,7 +111,7 @@ class TestRetried:
 
     @pytest.mark.parametrize("kind", [NotLeaderOrFollower, KafkaStorageError])
     @in_virtual_time
-    async def test_a_leader_that_is_none_is_doubted(self, kind: type[BrokerError]) -> None:
+    async def test_broker_that_is_not_leader_is_reported(self, kind: type[BrokerError]) -> None:
         rig = Rig(partitions=3)
         rig.recognise(3)
         batches = [rig.fill(b"x", partition=partition) for partition in range(3)]
@@ -123,7 +123,7 @@ class TestRetried:
         ("kind", "uncertain"), [(NotEnoughReplicas, False), (CorruptMessage, False), (RequestTimedOut, True)]
     )
     @in_virtual_time
-    async def test_only_some_answers_leave_open_whether_it_is_in_the_log(
+    async def test_batch_is_possibly_persisted_only_after_some_errors(
         self, kind: type[BrokerError], uncertain: bool
     ) -> None:
         rig = Rig()
@@ -143,7 +143,7 @@ class TestRetried:
         assert error.possibly_persisted
 
     @in_virtual_time
-    async def test_it_fails_once_the_retries_are_used_up(self) -> None:
+    async def test_batch_fails_once_the_retries_are_used_up(self) -> None:
         rig = Rig(retries=1)
         batch, [future] = rig.sent()
         rig.refuse(batch, NotEnoughReplicas)
@@ -157,7 +157,7 @@ class TestRetried:
 
 class TestFailed:
     @in_virtual_time
-    async def test_each_record_has_an_error_of_its_own_with_the_shared_cause(self) -> None:
+    async def test_failed_records_get_an_error_each_with_a_shared_cause(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b")
         rig.refuse(batch, TopicAuthorizationFailed, message="not for you")
@@ -170,14 +170,14 @@ class TestFailed:
         assert not first.possibly_persisted
 
     @in_virtual_time
-    async def test_without_the_brokers_words_it_has_ours(self) -> None:
+    async def test_error_without_a_broker_message_has_its_docstring(self) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
         rig.refuse(batch, TopicAuthorizationFailed)
         assert str(TopicAuthorizationFailed.__doc__) in str(future.exception())
 
     @in_virtual_time
-    async def test_a_code_nobody_knows_fails_the_batch_and_leaves_it_open(self) -> None:
+    async def test_unknown_error_code_fails_the_batch_as_uncertain(self) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
         rig.take([batch], refused(4711))
@@ -187,7 +187,7 @@ class TestFailed:
         assert error.possibly_persisted
 
     @in_virtual_time
-    async def test_records_refused_by_name_fail_and_the_others_go_again(self) -> None:
+    async def test_refused_records_fail_and_the_others_are_sent_again(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b", b"c", b"d")
         rig.take([batch], refused(InvalidRecord, message="bad", records={0: "no key", 3: None, 4: "whose?"}))
@@ -201,7 +201,7 @@ class TestFailed:
         assert [futures[1].result().offset, futures[2].result().offset] == [3, 4]
 
     @in_virtual_time
-    async def test_in_a_transaction_others_fail_with_the_refused_one(self) -> None:
+    async def test_records_beside_a_refused_one_fail_in_a_transaction(self) -> None:
         rig = Rig(transactional_id="tx")
         batch, futures = rig.sent(b"a", b"b")
         rig.take([batch], refused(InvalidRecord, message="bad", records={0: "no key"}))
@@ -211,7 +211,7 @@ class TestFailed:
         ]
 
     @in_virtual_time
-    async def test_a_half_of_what_may_be_in_the_log_fails_where_its_sequence_is_refused(self) -> None:
+    async def test_half_of_an_uncertain_batch_fails_at_a_sequence_error(self) -> None:
         rig = Rig()
         rig.recognise(1)
         batch, futures = rig.sent(b"a", b"b")
@@ -226,7 +226,7 @@ class TestFailed:
 
 class TestTakenApart:
     @in_virtual_time
-    async def test_a_batch_that_is_too_large_goes_in_two(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_batch_that_is_too_large_is_sent_in_two(self, caplog: pytest.LogCaptureFixture) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b")
         with caplog.at_level(logging.WARNING):
@@ -240,7 +240,7 @@ class TestTakenApart:
         assert [future.result().offset for future in futures] == [5, 6]
 
     @in_virtual_time
-    async def test_a_batch_refused_for_its_sequence_gets_another(
+    async def test_batch_refused_for_its_sequence_is_renumbered(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         rig = Rig()
@@ -257,7 +257,7 @@ class TestTakenApart:
         assert batch.sequence.identity.epoch == before.identity.epoch + 1
 
     @in_virtual_time
-    async def test_out_of_order_behind_one_that_is_resent_keeps_its_sequence(self) -> None:
+    async def test_batch_out_of_order_behind_a_retry_keeps_its_sequence(self) -> None:
         rig = Rig()
         first, _ = rig.sent(b"a")
         rig.take([first], accepted(0))
@@ -269,7 +269,7 @@ class TestTakenApart:
         assert (second.state, second.sequence) == (BatchState.BACKOFF, sequence)
 
     @in_virtual_time
-    async def test_behind_a_refused_record_a_lost_batch_holds_up_nobody(self) -> None:
+    async def test_lost_batch_behind_a_refused_record_is_resent_renumbered(self) -> None:
         rig = Rig()
         rig.recognise(1)
         refused_one, _ = rig.sent(b"bad")

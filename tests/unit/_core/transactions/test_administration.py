@@ -47,7 +47,7 @@ from tests.unit._core.transactions.administration_rig import (
 class TestEnd:
     @for_each("commit", [True, False])
     @for_each(("version", "of_request"), [(1, 4), (2, 5)])
-    def test_the_coordinator_is_asked_in_the_version_of_the_transaction(
+    def test_request_version_matches_the_transaction_version(
         self, version: int, of_request: int, commit: bool
     ) -> None:
         brokers = Brokers()
@@ -58,7 +58,7 @@ class TestEnd:
         )
         assert brokers.versions(EndTxnRequest) == [of_request]
 
-    def test_a_broker_that_is_too_old_for_the_version_is_not_asked(self) -> None:
+    def test_broker_too_old_for_the_version_is_not_asked(self) -> None:
         brokers = Brokers()
         brokers.connections[1].versions = ApiVersionTable({**OFFERED, 26: (0, 4)})
         with pytest.raises(UnsupportedVersion) as caught:
@@ -67,7 +67,7 @@ class TestEnd:
         assert not brokers.of(EndTxnRequest)
 
     @for_each("code", [None, 7, 14, 15, 16, 51, -1, 9999])
-    def test_it_is_asked_again_until_it_is_answered(self, code: int | None) -> None:
+    def test_end_is_requested_again_until_it_is_answered(self, code: int | None) -> None:
         brokers = Brokers()
         brokers.ends = [code, code]
         end(brokers, prepared())
@@ -76,9 +76,7 @@ class TestEnd:
     @for_each("version", [1, 2])
     @for_each("commit", [True, False])
     @for_each("code", [47, 49, 90])
-    def test_of_an_id_that_was_used_since_nothing_can_be_told(
-        self, code: int, commit: bool, version: int
-    ) -> None:
+    def test_end_of_a_reused_id_has_an_unknown_outcome(self, code: int, commit: bool, version: int) -> None:
         brokers = Brokers()
         brokers.ends = [code]
         with pytest.raises(TransactionOutcomeUnknown, match="'orders-1'") as caught:
@@ -98,7 +96,7 @@ class TestEnd:
         ],
     )
     @for_each("state", [None, description("CompleteAbort", epoch=4), description("Ongoing")])
-    def test_a_state_that_does_not_allow_it(
+    def test_end_in_another_state_is_refused(
         self, version: int, commit: bool, kind: type[ProducerError], state: Described | None
     ) -> None:
         brokers = Brokers()
@@ -111,26 +109,26 @@ class TestEnd:
 
     @for_each("commit", [True, False])
     @for_each(("version", "state"), [(1, "Empty"), (2, "Empty"), (2, "CompleteCommit"), (2, "CompleteAbort")])
-    def test_an_empty_one_is_ended(self, version: int, state: str, commit: bool) -> None:
+    def test_empty_transaction_is_ended(self, version: int, state: str, commit: bool) -> None:
         brokers = Brokers()
         brokers.ends, brokers.state = [48], description(state)
         end(brokers, prepared(version=version), commit=commit)
         assert brokers.of(DescribeTransactionsRequest)
 
-    def test_below_version_2_a_transaction_that_is_complete_may_be_this_one(self) -> None:
+    def test_completed_transaction_has_an_unknown_outcome_in_v1(self) -> None:
         brokers = Brokers()
         brokers.ends, brokers.state = [48], description("CompleteAbort")
         with pytest.raises(TransactionOutcomeUnknown):
             end(brokers, prepared(version=1))
 
-    def test_what_is_refused_for_good_is_told_as_it_is(self) -> None:
+    def test_authorization_error_is_raised_as_it_is(self) -> None:
         brokers = Brokers()
         brokers.ends = [53]
         with pytest.raises(TransactionalIdAuthorizationFailed, match="'orders-1'") as caught:
             end(brokers, prepared())
         assert not caught.value.fatal
 
-    def test_if_there_is_no_answer_in_time_the_outcome_is_unknown(self) -> None:
+    def test_outcome_is_unknown_without_an_answer_in_time(self) -> None:
         brokers = Brokers()
         brokers.ends = [51] * 1000
         with pytest.raises(TransactionOutcomeUnknown, match=r"within 5 s .*ConcurrentTransactions") as caught:
@@ -138,13 +136,13 @@ class TestEnd:
         assert isinstance(caught.value.__cause__, BrokerError)
         assert caught.value.__cause__.code == 51
 
-    def test_a_silent_coordinator(self) -> None:
+    def test_outcome_is_unknown_when_the_coordinator_is_silent(self) -> None:
         brokers = Brokers()
         brokers.silent = True
         with pytest.raises(TransactionOutcomeUnknown, match="within 60 s"):
             end(brokers, prepared())
 
-    def test_if_nobody_could_be_asked_nothing_was_done(self) -> None:
+    def test_timeout_is_raised_when_no_coordinator_was_asked(self) -> None:
         brokers = Brokers()
         brokers.find_code = 15
         with pytest.raises(TransactionTimeout, match="CoordinatorNotAvailable") as caught:
@@ -173,7 +171,7 @@ class TestEnd:
 
 
 class TestEndMany:
-    def test_each_has_its_outcome(self) -> None:
+    def test_transactions_have_their_own_outcomes(self) -> None:
         brokers = Brokers()
         brokers.ends = [0, 90]
         first, second = prepared("orders-0"), prepared("orders-2")
@@ -182,17 +180,17 @@ class TestEndMany:
         assert isinstance(outcomes[second], TransactionOutcomeUnknown)
         assert len(outcomes) == 2
 
-    def test_of_none(self) -> None:
+    def test_empty_list_has_no_outcomes(self) -> None:
         assert run(Brokers(), lambda admin: admin.end_many([], commit=True)) == {}
 
-    def test_they_are_pipelined_up_to_a_limit_at_each_coordinator(self) -> None:
+    def test_requests_are_pipelined_up_to_a_limit_per_coordinator(self) -> None:
         brokers = Brokers()
         many = [prepared(f"orders-{number}") for number in range(10 * PIPELINED)]
         outcomes = run(brokers, lambda admin: admin.end_many(many, commit=True))
         assert set(outcomes.values()) == {None}
         assert 2 * PIPELINED <= brokers.most_waiting <= 3 * PIPELINED
 
-    def test_a_coordinator_that_is_silent_holds_up_only_its_own(self) -> None:
+    def test_silent_coordinator_delays_only_its_own_transactions(self) -> None:
         brokers = Brokers()
         many = [prepared(f"orders-{number}") for number in range(4 * PIPELINED)]
 
@@ -221,7 +219,7 @@ class TestEndMany:
 
 
 class TestDescribe:
-    def test_what_is_known_is_told(self) -> None:
+    def test_description_has_all_fields_of_the_response(self) -> None:
         brokers = Brokers()
         brokers.state = Described(
             transactional_id="orders-1",
@@ -237,15 +235,15 @@ class TestDescribe:
             "orders-1", "Ongoing", 7, 3, 60_000, 1_000, {TopicPartition("in", 0), TopicPartition("in", 2)},
         )  # fmt: skip
 
-    def test_one_that_has_never_begun_has_no_time(self) -> None:
+    def test_transaction_that_never_began_has_no_start_time(self) -> None:
         brokers = Brokers()
         brokers.state = description("Empty")
         assert run(brokers, lambda admin: admin.describe(["orders-1"]))["orders-1"].began_at_ms is None
 
-    def test_one_that_is_not_known(self) -> None:
+    def test_unknown_ids_are_described_as_none(self) -> None:
         assert run(Brokers(), lambda admin: admin.describe(["a", "b"])) == {"a": None, "b": None}
 
-    def test_what_is_refused(self) -> None:
+    def test_refusal_is_raised(self) -> None:
         brokers = Brokers()
         brokers.state = Described(error_code=53, transactional_id="orders-1")
         with pytest.raises(TransactionalIdAuthorizationFailed):
@@ -266,13 +264,13 @@ class TestList:
             )
         ]
 
-    def test_a_broker_that_is_not_ready_is_asked_again(self) -> None:
+    def test_broker_that_is_not_ready_is_asked_again(self) -> None:
         brokers = Brokers()
         brokers.listed[1] = [14, 14, Listed(transactional_id="a", producer_id=1, transaction_state="Empty")]
         assert [each[0] for each in run(brokers, lambda admin: admin.list(None, (), None))] == ["a"]
         assert brokers.of(ListTransactionsRequest)[0].duration_filter == -1
 
-    def test_one_that_never_is_ready(self) -> None:
+    def test_broker_that_is_never_ready_raises_a_timeout(self) -> None:
         brokers = Brokers()
         brokers.listed[1] = [14] * 1000
         with pytest.raises(TransactionTimeout, match="CoordinatorLoadInProgress"):
@@ -291,13 +289,13 @@ class TestList:
         with pytest.raises(TransactionTimeout, match="the broker lists no brokers"):
             run(brokers, lambda admin: admin.list(None, (), None))
 
-    def test_a_state_that_nobody_knows(self) -> None:
+    def test_unknown_state_filter_raises_value_error(self) -> None:
         brokers = Brokers()
         brokers.listed[0] = ["ongoing"]
         with pytest.raises(ValueError, match="knows no ongoing"):
             run(brokers, lambda admin: admin.list(None, ["ongoing"], None))
 
-    def test_what_is_refused(self) -> None:
+    def test_refusal_is_raised(self) -> None:
         brokers = Brokers()
         brokers.listed[0] = [128]
         with pytest.raises(BrokerError) as caught:
@@ -306,7 +304,7 @@ class TestList:
 
 
 class TestFence:
-    def test_each_id_is_initialised(self) -> None:
+    def test_producer_ids_are_initialized_for_all_ids(self) -> None:
         brokers = Brokers()
         run(brokers, lambda admin: admin.fence(["orders-1", "orders-2"]))
         assert {each.transactional_id for each in brokers.of(InitProducerIdRequest)} == {
@@ -315,7 +313,7 @@ class TestFence:
         }
         assert set(brokers.versions(InitProducerIdRequest)) == {5}
 
-    def test_all_are_tried_if_one_fails(self) -> None:
+    def test_all_ids_are_tried_if_one_fails(self) -> None:
         brokers = Brokers()
         brokers.inits = {"orders-1": 53}
         with pytest.raises(TransactionalIdAuthorizationFailed) as caught:

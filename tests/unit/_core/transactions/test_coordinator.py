@@ -37,7 +37,7 @@ DESCRIBE = "DescribeTransactionsRequest"
 
 class TestRequest:
     @in_virtual_time
-    async def test_the_coordinator_is_found_once(self) -> None:
+    async def test_coordinator_is_found_once(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         for first in (True, False):
             ending = rig.end()
@@ -49,7 +49,7 @@ class TestRequest:
         assert rig.coordinators.last_error is None
 
     @in_virtual_time
-    async def test_one_after_the_other(self) -> None:
+    async def test_requests_are_sent_one_after_the_other(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         both = [rig.end(), rig.end(Api.ABORT)]
         await rig.is_found_at(1)
@@ -64,7 +64,7 @@ class TestRequest:
         [({}, 5), ({"at_most": 4}, 4), ({"at_least": 5}, 5), ({"at_least": 3, "at_most": 4}, 4)],
     )
     @in_virtual_time
-    async def test_its_version_is_kept_within_limits(self, limits: dict[str, Any], version: int) -> None:
+    async def test_version_is_kept_within_limits(self, limits: dict[str, Any], version: int) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end(**limits)
         await rig.is_found_at(1)
@@ -73,7 +73,7 @@ class TestRequest:
         await ending
 
     @in_virtual_time
-    async def test_a_coordinator_that_is_too_old_is_the_end(self) -> None:
+    async def test_coordinator_without_the_version_raises_a_fatal_error(self) -> None:
         rig = CoordinatorsRig(nodes=(1,))
         rig.connect(1, AskedConnection(1, {26: (0, 3)}))
         ending = rig.end(at_least=5)
@@ -112,7 +112,7 @@ class TestRequest:
 
     @pytest.mark.parametrize("code", [7, -1, 4711])
     @in_virtual_time
-    async def test_an_end_that_may_be_done_is_asked_again(self, code: int) -> None:
+    async def test_retriable_end_is_requested_again(self, code: int) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(1)
@@ -127,7 +127,7 @@ class TestRequest:
         assert rig.coordinators.last_error is None
 
     @in_virtual_time
-    async def test_while_the_markers_are_written_it_is_asked_more_often(self) -> None:
+    async def test_end_is_requested_more_often_while_markers_are_written(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(1)
@@ -139,7 +139,7 @@ class TestRequest:
 
     @for_each("code", [47, 48, 49, 90])
     @in_virtual_time
-    async def test_one_that_was_frozen_and_replaced_is_not_believed(self, code: int) -> None:
+    async def test_refusal_of_a_replaced_coordinator_is_verified(self, code: int) -> None:
         """It does not know that yet, and speaks of the time before."""
         rig = CoordinatorsRig(1, 2, 3)
         rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
@@ -154,7 +154,7 @@ class TestRequest:
         assert rig.happened == ["written"] * 2
 
     @in_virtual_time
-    async def test_what_two_of_them_say_is_believed(self) -> None:
+    async def test_refusal_of_two_coordinators_is_raised(self) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(1, 2))
         rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
         ending = rig.end()
@@ -167,7 +167,7 @@ class TestRequest:
 
     @pytest.mark.parametrize("code", [15, 16])
     @in_virtual_time
-    async def test_one_that_is_not_it_any_more(self, code: int) -> None:
+    async def test_former_coordinator_is_replaced(self, code: int) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(1)
@@ -179,7 +179,7 @@ class TestRequest:
         assert rig.happened == ["written"] * 2
 
     @in_virtual_time
-    async def test_of_several_refusals_the_gravest_counts(self) -> None:
+    async def test_gravest_of_several_refusals_is_raised(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
 
         def asks(*codes: int) -> asyncio.Task[EndTxnResponse]:
@@ -201,7 +201,7 @@ class TestRequest:
 
     @pytest.mark.parametrize(("codes", "raised"), [((55, 29), 29), ((29, 55), 29), ((55,), 55)])
     @in_virtual_time
-    async def test_what_was_not_attempted_is_never_the_reason(
+    async def test_operation_not_attempted_is_never_the_reason(
         self, codes: tuple[int, ...], raised: int
     ) -> None:
         """A coordinator adds all partitions or none, and says so of those it has nothing against."""
@@ -216,7 +216,7 @@ class TestRequest:
             await asking
 
     @in_virtual_time
-    async def test_not_attempted_for_what_passes_is_asked_again(self) -> None:
+    async def test_operation_not_attempted_is_retried_if_the_cause_is(self) -> None:
         """A topic that was just made is not known to the coordinator yet."""
         rig = CoordinatorsRig(1, nodes=(1,))
         refusals = [[(55, "orders-0"), (3, "new-0")], [(0, "orders-0"), (0, "new-0")]]

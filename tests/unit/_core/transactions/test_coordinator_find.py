@@ -57,7 +57,7 @@ class TestFind:
         assert await finding == Node(2, Address("b2", 9093))
 
     @in_virtual_time
-    async def test_without_a_connection_one_is_made(self) -> None:
+    async def test_find_connects_to_a_broker(self) -> None:
         rig = CoordinatorsRig(nodes=(2,))
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
         await settle()
@@ -68,7 +68,7 @@ class TestFind:
         await finding
 
     @in_virtual_time
-    async def test_while_there_is_none_it_says_why(self) -> None:
+    async def test_find_records_the_error_of_a_connection(self) -> None:
         rig = CoordinatorsRig(nodes=(2,))
         rig.pool.errors[2] = ConnectionFailed("refused")
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
@@ -77,7 +77,7 @@ class TestFind:
         finding.cancel()
 
     @in_virtual_time
-    async def test_without_brokers_it_waits_for_some(self) -> None:
+    async def test_find_waits_for_a_known_broker(self) -> None:
         rig = CoordinatorsRig(nodes=())
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
         await asyncio.sleep(5)
@@ -88,7 +88,7 @@ class TestFind:
         finding.cancel()
 
     @in_virtual_time
-    async def test_who_is_silent_is_not_waited_for(self) -> None:
+    async def test_find_asks_another_broker_when_one_is_silent(self) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(1, 2))
         began_at = rig.loop.time()
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
@@ -103,7 +103,7 @@ class TestFind:
         assert rig.loop.time() - began_at == 0.5
 
     @in_virtual_time
-    async def test_if_all_are_silent_all_are_asked_again(self) -> None:
+    async def test_find_asks_all_brokers_again_when_all_are_silent(self) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(1, 2))
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
         await asyncio.sleep(1.6)
@@ -112,7 +112,7 @@ class TestFind:
 
     @pytest.mark.parametrize("code", [14, 15, 16])
     @in_virtual_time
-    async def test_one_that_is_not_there_yet_is_asked_for_again(self, code: int) -> None:
+    async def test_find_asks_again_while_the_coordinator_is_unavailable(self, code: int) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         began_at = rig.loop.time()
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
@@ -148,7 +148,7 @@ class TestFind:
         assert (raised.value.abortable, raised.value.fatal) == (abortable, not abortable)
 
     @in_virtual_time
-    async def test_a_broker_that_is_too_old(self) -> None:
+    async def test_broker_that_is_too_old_raises_a_fatal_error(self) -> None:
         rig = CoordinatorsRig()
         rig.connect(1, AskedConnection(1, {10: (9, 9)}))
         with pytest.raises(UnsupportedVersion) as raised:
@@ -157,7 +157,7 @@ class TestFind:
 
     @pytest.mark.parametrize("answers", [0, 2])
     @in_virtual_time
-    async def test_an_answer_for_more_than_it_was_asked_for(self, answers: int) -> None:
+    async def test_answer_with_a_wrong_number_of_coordinators_is_refused(self, answers: int) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
         await settle()
@@ -178,14 +178,16 @@ class TestTransactionVersion:
         ("features", "version"), [({}, 0), ({"transaction.version": 2}, 2), ({"other": 9}, 0)]
     )
     @in_virtual_time
-    async def test_a_connection_tells(self, features: dict[str, int], version: int) -> None:
+    async def test_transaction_version_is_learned_from_a_connection(
+        self, features: dict[str, int], version: int
+    ) -> None:
         rig = CoordinatorsRig()
         assert rig.coordinators.transaction_version == 0
         rig.connect(1, AskedConnection(1, finalized_features=features, finalized_features_epoch=5))
         assert rig.coordinators.transaction_version == version
 
     @in_virtual_time
-    async def test_the_newest_knows_it(self) -> None:
+    async def test_transaction_version_of_the_newest_epoch_is_used(self) -> None:
         rig = CoordinatorsRig()
         for node_id, epoch, version, then in ((1, 5, 2, 2), (2, 4, 1, 2), (3, 6, 1, 1), (4, 6, 2, 2)):
             rig.connect(
@@ -221,7 +223,7 @@ class TestTransactionVersion:
         assert rig.coordinators.transaction_version == 2
 
     @in_virtual_time
-    async def test_a_connection_that_is_gone_again_tells_nothing(self) -> None:
+    async def test_lost_connection_does_not_change_the_transaction_version(self) -> None:
         rig = CoordinatorsRig()
         rig.coordinators.connected(1)
         assert rig.coordinators.transaction_version == 0

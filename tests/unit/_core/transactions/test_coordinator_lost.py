@@ -28,7 +28,7 @@ from tests.unit.floor_rig import settle
 class TestLost:
     @pytest.mark.parametrize("written", [True, False])
     @in_virtual_time
-    async def test_it_is_looked_for_anew(self, written: bool) -> None:
+    async def test_coordinator_is_looked_up_again(self, written: bool) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(1, 2))
         rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
         ending = rig.end()
@@ -42,7 +42,7 @@ class TestLost:
         assert rig.happened == ["written", *["uncertain"] * written, "written"]
 
     @in_virtual_time
-    async def test_an_answer_that_makes_no_sense_leaves_it_open_whether_it_was_done(self) -> None:
+    async def test_malformed_answer_leaves_the_outcome_uncertain(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(1)
@@ -54,7 +54,7 @@ class TestLost:
         assert rig.happened == ["written", "uncertain", "written"]
 
     @in_virtual_time
-    async def test_a_connection_that_is_closed_just_now_was_not_written_to(self) -> None:
+    async def test_request_on_a_closing_connection_counts_as_unwritten(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await settle()
@@ -69,7 +69,7 @@ class TestLost:
         assert rig.happened == ["written"]
 
     @in_virtual_time
-    async def test_without_a_connection_one_is_made(self) -> None:
+    async def test_connection_to_the_coordinator_is_opened(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(2)
@@ -79,7 +79,7 @@ class TestLost:
         await ending
 
     @in_virtual_time
-    async def test_it_cannot_be_reached(self) -> None:
+    async def test_unreachable_coordinator_is_looked_up_again(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(2)
@@ -98,7 +98,7 @@ class TestLost:
         assert rig.happened == ["written"]
 
     @in_virtual_time
-    async def test_one_that_accepts_and_says_nothing_is_asked_for_again(self) -> None:
+    async def test_coordinator_whose_connection_hangs_is_looked_up_again(self) -> None:
         """Frozen, it has a socket, and no connection comes of it for as long as that may take."""
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
@@ -110,7 +110,7 @@ class TestLost:
         assert rig.happened == ["written"]
 
     @in_virtual_time
-    async def test_it_cannot_be_reached_and_nobody_knows_why(self) -> None:
+    async def test_unreachable_coordinator_is_reported_as_not_connected(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         rig.pool.backing_off_until[2] = rig.loop.time() + 60
         ending = rig.end()
@@ -119,7 +119,7 @@ class TestLost:
         ending.cancel()
 
     @in_virtual_time
-    async def test_a_broker_that_asked_for_silence_is_left_in_peace(self) -> None:
+    async def test_throttled_coordinator_is_not_asked(self) -> None:
         """KIP-219: it does not read meanwhile, and the request would time out."""
         rig = CoordinatorsRig(1, nodes=(1,))
         rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
@@ -134,7 +134,7 @@ class TestLost:
 
 class TestSilent:
     @in_virtual_time
-    async def test_it_is_asked_for_whether_somebody_else_has_its_place(self) -> None:
+    async def test_silent_coordinator_is_replaced_by_its_successor(self) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(2,))
         ending = rig.end()
         await rig.is_found_at(1, by=2)
@@ -148,7 +148,7 @@ class TestSilent:
         rig.connection(1).answer(EndTxnResponse(error_code=90))  # too late
 
     @in_virtual_time
-    async def test_if_nobody_has_it_is_waited_for(self) -> None:
+    async def test_silent_coordinator_without_a_successor_is_awaited(self) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(2,))
         ending = rig.end()
         await rig.is_found_at(1, by=2)
@@ -160,7 +160,7 @@ class TestSilent:
         assert rig.happened == ["written"]
 
     @in_virtual_time
-    async def test_its_answer_comes_while_it_is_asked_for(self) -> None:
+    async def test_answer_ends_the_lookup_of_a_silent_coordinator(self) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(2,))
         ending = rig.end()
         await rig.is_found_at(1, by=2)
@@ -173,7 +173,7 @@ class TestSilent:
         assert rig.happened == ["written"]
 
     @in_virtual_time
-    async def test_nobody_knows_or_it_is_refused(self) -> None:
+    async def test_failed_lookup_leaves_the_silent_coordinator_in_place(self) -> None:
         rig = CoordinatorsRig(1, 2, nodes=(2,))
         ending = rig.end()
         await rig.is_found_at(1, by=2)
@@ -224,7 +224,7 @@ class TestCancelled:
             assert not rig.coordinators._listeners, stage
 
     @in_virtual_time
-    async def test_the_next_in_line_has_its_turn(self) -> None:
+    async def test_request_behind_a_cancelled_one_is_sent(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         first, second = rig.end(), rig.end(Api.ABORT)
         await rig.is_found_at(1)

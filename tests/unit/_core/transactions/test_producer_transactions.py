@@ -28,7 +28,7 @@ HERE = TopicPartition(TOPIC, 0)
 class TestInitialize:
     @pytest.mark.parametrize("version", [0, 1, 2])
     @in_virtual_time
-    async def test_it_gets_a_producer_id(self, version: int) -> None:
+    async def test_initialize_gets_a_producer_id(self, version: int) -> None:
         made = TransactionsRig(version=version)
         await made.answered(made.transactions.initialize())
         manager = made.manager
@@ -39,7 +39,7 @@ class TestInitialize:
         )
 
     @in_virtual_time
-    async def test_no_answer_in_time(self) -> None:
+    async def test_initialize_fails_without_an_answer_in_time(self) -> None:
         made = TransactionsRig(max_block_s=5.0)
         made.coordinators.last_error = refused(14)
         with pytest.raises(
@@ -74,7 +74,7 @@ class TestInitialize:
 
 class TestBegin:
     @in_virtual_time
-    async def test_it_asks_nobody(self) -> None:
+    async def test_begin_sends_no_request(self) -> None:
         async with rig() as made:
             assert made.transactions.manager.can_be_aborted
             assert not made.transactions.has_failed
@@ -82,7 +82,7 @@ class TestBegin:
             assert made.transactions.number == 1
 
     @in_virtual_time
-    async def test_there_is_one_at_a_time(self) -> None:
+    async def test_begin_is_refused_while_a_transaction_is_open(self) -> None:
         async with rig() as made:
             with pytest.raises(
                 TransactionStateError, match="cannot begin a transaction: a transaction is open"
@@ -91,7 +91,7 @@ class TestBegin:
             assert made.transactions.number == 1
 
     @in_virtual_time
-    async def test_it_waits_for_the_end_before(self) -> None:
+    async def test_begin_waits_for_the_end_of_the_previous_transaction(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             aborting = asyncio.create_task(made.transactions.abort(None))
@@ -106,7 +106,7 @@ class TestBegin:
             assert (made.manager.state, made.transactions.number) == (State.IN_TRANSACTION, 2)
 
     @in_virtual_time
-    async def test_it_does_not_wait_longer_than_anything_else(self) -> None:
+    async def test_begin_waits_at_most_max_block(self) -> None:
         async with rig(max_block_s=5.0) as made:
             made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
@@ -120,7 +120,7 @@ class TestBegin:
             await made.transactions.begin()
 
     @in_virtual_time
-    async def test_the_one_whose_end_failed_unheard(self) -> None:
+    async def test_begin_raises_the_failure_of_an_unobserved_commit(self) -> None:
         async with rig() as made:
             batch, future = made.sent_out()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -140,7 +140,7 @@ class TestEmpty:
     @for_each("version", [1, 2])
     @for_each("commit", [True, False])
     @in_virtual_time
-    async def test_nothing_is_asked(self, commit: bool, version: int) -> None:
+    async def test_empty_transaction_sends_no_request(self, commit: bool, version: int) -> None:
         async with rig(version=version) as made:
             for _ in range(2):
                 await (made.transactions.commit(None) if commit else made.transactions.abort(None))
@@ -152,7 +152,7 @@ class TestEmpty:
 class TestBump:
     @pytest.mark.parametrize("commit", [True, False])
     @in_virtual_time
-    async def test_what_may_be_late_is_kept_from_the_next_transaction(self, commit: bool) -> None:
+    async def test_uncertain_request_bumps_the_epoch_before_the_next(self, commit: bool) -> None:
         async with rig(version=1) as made:
             made.manager.request_written()
             made.manager.request_epoch_bump()
@@ -168,7 +168,7 @@ class TestBump:
             assert not made.manager.needs_bump
 
     @in_virtual_time
-    async def test_a_sequence_that_is_not_settled(self) -> None:
+    async def test_unsettled_sequence_bumps_the_epoch(self) -> None:
         async with rig(version=1) as made:
             batch = made.written()
             made.fail(batch, TopicAuthorizationFailed)
@@ -187,7 +187,7 @@ class TestBump:
             assert made.manager.current == ProducerIdentity(7, 1)
 
     @in_virtual_time
-    async def test_the_cluster_has_another_version_now(self) -> None:
+    async def test_changed_transaction_version_bumps_the_epoch(self) -> None:
         async with rig(version=1) as made:
             made.manager.request_written()
             made.coordinators.transaction_version = 2
@@ -200,7 +200,7 @@ class TestBump:
             assert (made.manager.version, made.manager.current) == (1, ProducerIdentity(7, 2))
 
     @in_virtual_time
-    async def test_refused_it_is_the_end_of_the_producer_but_not_of_what_was_committed(self) -> None:
+    async def test_refused_bump_is_fatal_after_a_successful_commit(self) -> None:
         async with rig(version=1) as made:
             made.manager.request_written()
             made.manager.request_epoch_bump()
@@ -216,7 +216,7 @@ class TestBump:
 
 @pytest.mark.parametrize("version", [1, 2])
 @in_virtual_time
-async def test_a_producer_goes_on_as_another_process_without_asking(version: int) -> None:
+async def test_resumed_producer_sends_no_init_producer_id(version: int) -> None:
     """InitProducerId would abort what that has left open."""
     made = TransactionsRig(version=2)
     await made.transactions.initialize(ResumedTransaction(ProducerIdentity(70, 7), version))
@@ -227,7 +227,7 @@ async def test_a_producer_goes_on_as_another_process_without_asking(version: int
 
 
 @in_virtual_time
-async def test_a_producer_takes_over_from_another_process_unless_somebody_else_has() -> None:
+async def test_resumed_producer_takes_over_with_the_next_epoch() -> None:
     made = TransactionsRig(version=2)
     task = asyncio.create_task(
         made.transactions.initialize(ResumedTransaction(ProducerIdentity(70, 7), 2, next_epoch=True))

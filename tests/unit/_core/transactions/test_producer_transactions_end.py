@@ -25,7 +25,7 @@ from tests.unit.floor_rig import settle
 class TestCommit:
     @pytest.mark.parametrize(("version", "epoch"), [(0, 0), (1, 0), (2, 1)])
     @in_virtual_time
-    async def test_all_is_acknowledged_first(self, version: int, epoch: int) -> None:
+    async def test_commit_waits_for_all_acknowledgements(self, version: int, epoch: int) -> None:
         async with rig(version=version) as made:
             batch = made.written()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -37,7 +37,7 @@ class TestCommit:
             assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, epoch))
 
     @in_virtual_time
-    async def test_what_lingers_is_hurried(self) -> None:
+    async def test_commit_ends_lingering(self) -> None:
         async with rig() as made:
             future = made.append()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -51,7 +51,7 @@ class TestCommit:
             assert future.done()
 
     @in_virtual_time
-    async def test_a_failure_that_nobody_awaits_is_raised_and_nothing_is_committed(self) -> None:
+    async def test_commit_raises_an_unawaited_failure_and_commits_nothing(self) -> None:
         async with rig() as made:
             batch, future = made.sent_out()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -98,7 +98,7 @@ class TestCommit:
                 await made.transactions.begin()
 
     @in_virtual_time
-    async def test_a_record_that_fails_for_good_is_the_end(self) -> None:
+    async def test_fatal_failure_of_a_record_is_raised_by_commit(self) -> None:
         async with rig() as made:
             batch, future = made.sent_out()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -112,7 +112,7 @@ class TestCommit:
             assert failed.fatal
 
     @in_virtual_time
-    async def test_its_answer_is_lost_and_a_successor_keeps_us_from_asking_again(self) -> None:
+    async def test_commit_is_uncertain_when_fenced_after_a_lost_answer(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -126,7 +126,7 @@ class TestCommit:
                 await made.transactions.begin()
 
     @in_virtual_time
-    async def test_without_a_lost_answer_a_successor_tells_that_it_is_not_committed(self) -> None:
+    async def test_commit_raises_fenced_without_a_lost_answer(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -137,7 +137,7 @@ class TestCommit:
 
 class TestAbort:
     @in_virtual_time
-    async def test_what_was_not_written_fails_and_what_was_is_awaited(self) -> None:
+    async def test_abort_fails_unwritten_records_and_awaits_written_ones(self) -> None:
         async with rig() as made:
             batch, sent = made.sent_out()
             unsent = made.append(partition=1)
@@ -154,7 +154,7 @@ class TestAbort:
             assert (made.manager.state, made.manager.current) == (State.READY, ProducerIdentity(7, 1))
 
     @in_virtual_time
-    async def test_what_waits_to_be_sent_again_fails_too(self) -> None:
+    async def test_abort_fails_records_in_backoff(self) -> None:
         async with rig() as made:
             batch, future = made.sent_out()
             made.completion.reenqueue(batch, made.loop.time() + 100)
@@ -168,7 +168,7 @@ class TestAbort:
             assert made.accumulator.closed_for is None
 
     @in_virtual_time
-    async def test_a_second_one_waits_for_the_first(self) -> None:
+    async def test_second_abort_waits_for_the_first(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             both = [asyncio.create_task(made.transactions.abort(None)) for _ in range(2)]
@@ -177,7 +177,7 @@ class TestAbort:
             assert made.coordinators.seen.count(Api.ABORT) == 1
 
     @in_virtual_time
-    async def test_it_never_follows_a_commit_that_is_under_way(self) -> None:
+    async def test_abort_is_refused_during_a_commit(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))

@@ -35,7 +35,7 @@ def sending(made: TransactionsRig, timeout_s: float | None = None) -> asyncio.Ta
 class TestOffsets:
     @pytest.mark.parametrize("version", [1, 2])
     @in_virtual_time
-    async def test_the_group_is_added_once_below_version_2(self, version: int) -> None:
+    async def test_group_is_added_once_below_version_2(self, version: int) -> None:
         async with rig(version=version) as made:
             for _ in range(2):
                 await made.answered(made.transactions.send_offsets(OFFSETS, GROUP, None))
@@ -47,7 +47,7 @@ class TestOffsets:
             assert made.coordinators.seen[-1] is Api.COMMIT
 
     @in_virtual_time
-    async def test_none(self) -> None:
+    async def test_empty_offsets_send_no_request(self) -> None:
         async with rig() as made:
             await made.transactions.send_offsets({}, GROUP, None)
             assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
@@ -60,7 +60,7 @@ class TestOffsets:
                 await made.transactions.send_offsets({}, GROUP, None)
 
     @in_virtual_time
-    async def test_the_groups_coordinator_is_asked(self) -> None:
+    async def test_offsets_are_sent_to_the_coordinator_of_the_group(self) -> None:
         async with rig() as made:
             task = sending(made)
             asked = await made.answers()
@@ -69,7 +69,7 @@ class TestOffsets:
 
     @pytest.mark.parametrize("code", [22, 25, 82])
     @in_virtual_time
-    async def test_the_group_has_gone_on_without_us(self, code: int) -> None:
+    async def test_offsets_of_a_removed_consumer_fail_the_transaction(self, code: int) -> None:
         async with rig() as made:
             task = sending(made)
             await made.answers(refused(code))
@@ -103,7 +103,7 @@ class TestOffsets:
             assert made.manager.state is State.FATAL
 
     @in_virtual_time
-    async def test_a_commit_waits_for_them(self) -> None:
+    async def test_commit_waits_for_offsets(self) -> None:
         async with rig() as made:
             sent = sending(made)
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -114,7 +114,7 @@ class TestOffsets:
             await asyncio.gather(sent, committing)
 
     @in_virtual_time
-    async def test_whoever_is_cancelled_only_stops_waiting(self) -> None:
+    async def test_cancelled_send_offsets_still_fails_the_commit(self) -> None:
         async with rig() as made:
             sent = sending(made)
             await settle()
@@ -125,7 +125,7 @@ class TestOffsets:
                 await committing
 
     @in_virtual_time
-    async def test_not_in_time(self) -> None:
+    async def test_send_offsets_fails_the_transaction_at_its_timeout(self) -> None:
         async with rig(version=1) as made:
             with pytest.raises(TransactionTimeout, match="cannot send offsets within 5 s"):
                 await made.transactions.send_offsets(OFFSETS, GROUP, 5)
@@ -154,7 +154,7 @@ class TestOffsets:
                     await made.answered(made.transactions.commit(None))
 
     @in_virtual_time
-    async def test_an_abort_gives_them_up(self) -> None:
+    async def test_abort_ends_send_offsets(self) -> None:
         async with rig() as made:
             sent = sending(made)
             await settle()

@@ -15,7 +15,7 @@ from tests.unit.floor_rig import settle
 
 class TestPartitions:
     @in_virtual_time
-    async def test_below_version_2_they_are_added_before_they_are_written_to(self) -> None:
+    async def test_partitions_are_added_before_a_write_below_version_2(self) -> None:
         async with rig(version=1, partitions=3) as made:
             for partition in (0, 1):
                 _ = made.append(partition=partition)
@@ -29,7 +29,7 @@ class TestPartitions:
             assert made.coordinators.seen[1:] == [Api.ADD_PARTITIONS, Api.ADD_PARTITIONS]
 
     @in_virtual_time
-    async def test_from_version_2_on_nobody_is_asked(self) -> None:
+    async def test_partitions_are_not_added_from_version_2_on(self) -> None:
         async with rig() as made:
             _ = made.append()
             assert len(made.drain()) == 1
@@ -47,7 +47,9 @@ class TestPartitions:
             assert made.transactions.has_failed
 
     @in_virtual_time
-    async def test_a_bug_on_the_way_ends_the_producer(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_bug_while_partitions_are_added_ends_the_producer(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         """Else the commit would wait for partitions that nobody asks for any more."""
         async with rig(version=1) as made:
             future = made.append()
@@ -61,7 +63,7 @@ class TestPartitions:
             assert 'task.crashed task="aioproducer: add partitions"' in caplog.text
 
     @in_virtual_time
-    async def test_a_bug_in_a_commit_ends_the_producer(self) -> None:
+    async def test_bug_in_a_commit_ends_the_producer(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -74,7 +76,7 @@ class TestPartitions:
             assert raised.value.fatal
 
     @in_virtual_time
-    async def test_in_the_next_transaction_they_are_added_anew(self) -> None:
+    async def test_partitions_are_added_again_in_the_next_transaction(self) -> None:
         async with rig(version=1) as made:
             for _ in range(2):
                 _ = made.append()

@@ -26,7 +26,7 @@ from tests.unit.floor_rig import settle
 class TestPrepare:
     @for_each(("version", "two_phase_commit"), [(0, False), (1, False), (2, False), (2, True)])
     @in_virtual_time
-    async def test_all_is_acknowledged_then(self, version: int, two_phase_commit: bool) -> None:
+    async def test_prepare_waits_for_all_acknowledgements(self, version: int, two_phase_commit: bool) -> None:
         async with rig(version=version, two_phase_commit=two_phase_commit, timeout_ms=5_000) as made:
             batch = made.written()
             preparing = asyncio.create_task(made.transactions.prepare(None))
@@ -46,7 +46,7 @@ class TestPrepare:
 
     @pytest.mark.parametrize("commit", [True, False])
     @in_virtual_time
-    async def test_it_may_be_ended_here_too(self, commit: bool) -> None:
+    async def test_prepared_transaction_may_be_ended_by_its_producer(self, commit: bool) -> None:
         async with rig() as made:
             made.manager.request_written()
             await made.transactions.prepare(None)
@@ -65,7 +65,7 @@ class TestPrepare:
             assert made.transactions.has_failed
 
     @in_virtual_time
-    async def test_not_in_time(self) -> None:
+    async def test_prepare_fails_the_transaction_at_its_timeout(self) -> None:
         async with rig() as made:
             made.written()
             with pytest.raises(TransactionTimeout, match="cannot prepare within 5 s"):
@@ -107,7 +107,7 @@ class TestPrepare:
 
     @pytest.mark.parametrize("commit", [True, False])
     @in_virtual_time
-    async def test_another_task_ends_it_meanwhile(self, commit: bool) -> None:
+    async def test_prepare_raises_when_another_task_ends_the_transaction(self, commit: bool) -> None:
         async with rig() as made:
             batch = made.written()
             preparing = asyncio.create_task(made.transactions.prepare(5))
@@ -123,7 +123,7 @@ class TestPrepare:
             await ending
 
     @in_virtual_time
-    async def test_a_late_one_does_not_touch_a_commit(self) -> None:
+    async def test_prepare_during_a_commit_does_not_change_it(self) -> None:
         async with rig() as made:
             batch = made.written()
             preparing = asyncio.create_task(made.transactions.prepare(5))
@@ -139,7 +139,7 @@ class TestPrepare:
 
 class TestClose:
     @in_virtual_time
-    async def test_what_is_open_is_aborted(self) -> None:
+    async def test_close_aborts_an_open_transaction(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             closing = asyncio.create_task(made.transactions.close(5))
@@ -148,7 +148,7 @@ class TestClose:
             assert made.manager.state is State.READY
 
     @in_virtual_time
-    async def test_what_has_failed_too(self) -> None:
+    async def test_close_aborts_a_failed_transaction(self) -> None:
         async with rig() as made:
             batch = made.written()
             made.fail(batch, TopicAuthorizationFailed)
@@ -157,7 +157,7 @@ class TestClose:
             await closing
 
     @in_virtual_time
-    async def test_without_an_answer_it_ends_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_close_without_an_answer_ends_in_time(self, caplog: pytest.LogCaptureFixture) -> None:
         async with rig() as made:
             made.manager.request_written()
             began_at = made.loop.time()
@@ -169,7 +169,7 @@ class TestClose:
 
     @pytest.mark.parametrize("state", [State.PREPARING, State.PREPARED], ids=lambda each: each.name)
     @in_virtual_time
-    async def test_what_is_to_be_ended_elsewhere_is_left_alone(self, state: State) -> None:
+    async def test_close_leaves_a_prepared_transaction_open(self, state: State) -> None:
         async with rig() as made:
             batch = made.written()
             preparing = asyncio.create_task(made.transactions.prepare(None))
@@ -182,7 +182,7 @@ class TestClose:
             preparing.cancel()
 
     @in_virtual_time
-    async def test_a_commit_that_is_under_way_is_waited_for(self) -> None:
+    async def test_close_waits_for_a_commit(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -193,7 +193,7 @@ class TestClose:
             assert made.coordinators.seen[1:] == [Api.COMMIT]
 
     @in_virtual_time
-    async def test_a_commit_without_an_answer_is_not_turned_round(self) -> None:
+    async def test_close_does_not_abort_an_unanswered_commit(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -207,14 +207,14 @@ class TestClose:
             assert isinstance(raised.value.__cause__, ProducerClosed)
 
     @in_virtual_time
-    async def test_when_nothing_is_open_nothing_is_asked(self) -> None:
+    async def test_close_without_a_transaction_sends_no_request(self) -> None:
         async with rig() as made:
             await made.transactions.commit(None)
             await made.transactions.close(5)
             assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
 
     @in_virtual_time
-    async def test_after_a_fatal_error_nothing_is_asked(self) -> None:
+    async def test_close_after_a_fatal_error_sends_no_request(self) -> None:
         async with rig() as made:
             made.records.failed(ProducerFenced("gone"))
             await made.transactions.close(5)

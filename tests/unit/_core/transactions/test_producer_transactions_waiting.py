@@ -32,7 +32,7 @@ async def gives_up(task: asyncio.Task[None]) -> None:
 class TestOutcomeUnknown:
     @pytest.mark.parametrize("commit", [True, False])
     @in_virtual_time
-    async def test_without_an_answer_in_time_and_the_same_call_waits_on(self, commit: bool) -> None:
+    async def test_end_without_an_answer_is_unknown_and_may_be_repeated(self, commit: bool) -> None:
         async with rig() as made:
             made.manager.request_written()
             end = made.transactions.commit if commit else made.transactions.abort
@@ -50,7 +50,7 @@ class TestOutcomeUnknown:
             assert made.manager.state is State.READY
 
     @in_virtual_time
-    async def test_a_commit_may_fail_after_that(self) -> None:
+    async def test_commit_without_an_answer_may_still_fail(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             with pytest.raises(TransactionOutcomeUnknown):
@@ -62,7 +62,7 @@ class TestOutcomeUnknown:
             await made.transactions.begin()
 
     @in_virtual_time
-    async def test_nothing_turns_it_round(self) -> None:
+    async def test_commit_without_an_answer_cannot_be_aborted(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             with pytest.raises(TransactionOutcomeUnknown):
@@ -89,7 +89,7 @@ class TestOutcomeUnknown:
 
 class TestCommitInTime:
     @in_virtual_time
-    async def test_what_is_not_acknowledged_in_time_is_not_committed(self) -> None:
+    async def test_commit_fails_without_acknowledgements_in_time(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             with pytest.raises(TransactionTimeout, match="cannot commit within 5 s"):
@@ -106,7 +106,7 @@ class TestCommitInTime:
             await made.transactions.begin()
 
     @in_virtual_time
-    async def test_a_coordinator_that_cannot_be_asked_in_time_has_not_committed_it(self) -> None:
+    async def test_commit_fails_when_the_coordinator_is_not_asked_in_time(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             made.coordinators.reachable = False
@@ -117,7 +117,7 @@ class TestCommitInTime:
             assert made.transactions.has_failed
 
     @in_virtual_time
-    async def test_others_who_wait_hear_of_it_too(self) -> None:
+    async def test_timeout_of_one_commit_fails_the_other_commit(self) -> None:
         async with rig() as made:
             made.sent_out()
             patient = asyncio.create_task(made.transactions.commit(50))
@@ -143,7 +143,7 @@ class TestCommitInTime:
             await made.out_of_it()
 
     @in_virtual_time
-    async def test_an_empty_one_that_waits_for_another_epoch_goes_on(self) -> None:
+    async def test_empty_transaction_keeps_waiting_for_its_epoch(self) -> None:
         """The feature was switched: nothing is to be committed, but there is no next transaction without an epoch."""
         async with rig(version=1) as made:
             made.coordinators.transaction_version = 2
@@ -157,7 +157,7 @@ class TestCommitInTime:
 
 class TestAtTheSameTime:
     @in_virtual_time
-    async def test_an_abort_of_what_has_failed_while_it_is_being_committed(self) -> None:
+    async def test_abort_waits_for_a_failed_commit(self) -> None:
         async with rig() as made:
             first, _ = made.sent_out()
             second, _ = made.sent_out(partition=1)
@@ -177,7 +177,7 @@ class TestAtTheSameTime:
             assert made.manager.state is State.READY
 
     @in_virtual_time
-    async def test_the_commit_of_a_transaction_that_another_begin_has_waited_for_too(self) -> None:
+    async def test_commit_is_not_joined_by_a_begin_that_waited(self) -> None:
         """Of two who wait to begin, one does; what that one goes on with is nothing of the other's."""
         async with rig() as made:
             made.manager.request_written()
@@ -200,7 +200,7 @@ class TestAtTheSameTime:
             assert made.manager.state is State.READY
 
     @in_virtual_time
-    async def test_an_answer_that_is_the_end_while_it_is_being_aborted(self) -> None:
+    async def test_fatal_answer_is_raised_by_an_abort(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             aborting = asyncio.create_task(made.transactions.abort(None))
@@ -212,7 +212,7 @@ class TestAtTheSameTime:
             assert Api.ABORT not in made.coordinators.seen
 
     @in_virtual_time
-    async def test_what_is_cancelled_while_nobody_waits_is_no_warning(self) -> None:
+    async def test_failed_end_without_a_waiting_caller_is_no_warning(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             await gives_up(asyncio.create_task(made.transactions.commit(None)))
@@ -222,7 +222,7 @@ class TestAtTheSameTime:
 
 class TestFailedBefore:
     @in_virtual_time
-    async def test_a_commit_says_that_it_failed_and_of_what(self) -> None:
+    async def test_commit_after_a_failure_raises_it(self) -> None:
         """Whether the failure came before the call or during it."""
         async with rig() as made:
             batch, _ = made.sent_out()
@@ -234,7 +234,7 @@ class TestFailedBefore:
                 assert raised.value.abortable
 
     @in_virtual_time
-    async def test_so_does_prepare(self) -> None:
+    async def test_prepare_after_a_failure_raises_it(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             made.fail(batch, TopicAuthorizationFailed)
@@ -246,7 +246,7 @@ class TestGivenUp:
     """The sender is gone, by a bug or with its event loop."""
 
     @in_virtual_time
-    async def test_nobody_waits_for_ever_and_each_call_raises_why(self) -> None:
+    async def test_give_up_ends_all_calls_with_its_error(self) -> None:
         async with rig() as made:
             made.sent_out()
             committing = asyncio.create_task(made.transactions.commit(None))

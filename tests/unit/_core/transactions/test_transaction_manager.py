@@ -87,11 +87,11 @@ def named(each: object) -> str | None:
 
 
 class TestEveryCallInEveryState:
-    def test_there_is_a_call_for_each_event(self) -> None:
+    def test_calls_cover_every_event(self) -> None:
         assert set(CALLS) == set(Event)
 
     @for_each(("state", "event"), sorted(TRANSITIONS))
-    def test_what_is_allowed_moves_it(self, state: State, event: Event) -> None:
+    def test_allowed_call_moves_the_state(self, state: State, event: Event) -> None:
         rig = Rig(state)
         CALLS[event](rig.manager)
         to = TRANSITIONS[state, event]
@@ -100,7 +100,7 @@ class TestEveryCallInEveryState:
         assert rig.moves == ([] if unmoved else [to is State.IN_TRANSACTION])
 
     @for_each(("state", "event"), sorted(set(product(State, Event)) - set(TRANSITIONS)))
-    def test_what_is_not_is_refused_and_changes_nothing(self, state: State, event: Event) -> None:
+    def test_forbidden_call_is_refused_and_changes_nothing(self, state: State, event: Event) -> None:
         rig = Rig(state)
         if event is Event.FAIL:
             rig.manager.failed(FAILED)  # of nothing that is open
@@ -116,7 +116,7 @@ class TestEveryCallInEveryState:
         assert (rig.manager.state, rig.moves) == (state, [])
 
     @for_each("state", State)
-    def test_a_transaction_is_open_or_not(self, state: State) -> None:
+    def test_is_open_holds_in_the_open_states(self, state: State) -> None:
         assert manager(state).is_open is (state in OPEN)
 
 
@@ -126,7 +126,7 @@ class TestAdmission:
         it = manager(state, version=2)
         assert it.admits(HERE) is (state in SENDING)
 
-    def test_without_a_producer_id_nothing_goes(self) -> None:
+    def test_partition_is_not_admitted_without_a_producer_id(self) -> None:
         it = manager(State.IN_TRANSACTION, version=2)
         it.current = None
         assert not it.admits(HERE)
@@ -153,53 +153,53 @@ class TestAdmission:
             (State.COMMITTING, 2, 0),
         ],
     )
-    def test_a_partition_is_wanted_while_something_is_to_be_sent(
+    def test_partition_is_wanted_only_while_records_are_sent(
         self, state: State, version: int, told: int
     ) -> None:
         rig = Rig(state, version=version)
         rig.manager.want(HERE)
         assert (rig.wanted, rig.manager.wanted()) == (told, [HERE] * told)
 
-    def test_what_was_added_is_not_wanted_again(self) -> None:
+    def test_added_partition_is_not_wanted_again(self) -> None:
         rig = Rig(State.IN_TRANSACTION)
         rig.manager.want(HERE)
         rig.manager.added([HERE])
         rig.manager.want(HERE)
         assert (rig.wanted, rig.manager.wanted()) == (1, [])
 
-    def test_the_sequences_under_the_present_identity_are_kept(self) -> None:
+    def test_sequences_of_the_current_identity_are_kept(self) -> None:
         it = manager(State.READY)
         assert [it.keeps(each) for each in (FIRST, NEXT, None)] == [True, False, False]
         it.current = None
         assert not it.keeps(None)
 
-    def test_no_partition_takes_an_epoch_of_its_own(self) -> None:
+    def test_partitions_bump_no_epoch_of_their_own(self) -> None:
         assert not manager(State.READY).bumps_partitions
 
 
 class TestWhatTheCoordinatorMayKnow:
-    def test_nothing_at_first(self) -> None:
+    def test_new_manager_has_attempted_nothing(self) -> None:
         it = TransactionManager("tx", on_wanted=lambda: None, on_moved=lambda _: None)
         assert (it.attempted, it.needs_bump, it.version, it.cause) == (False, False, 0, None)
         assert (it.groups, it.current) == (set(), None)
         assert it.transactional_id == "tx"
 
-    def test_a_request_that_goes_out(self) -> None:
+    def test_written_request_counts_as_attempted(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.request_written()
         assert (it.attempted, it.needs_bump) == (True, False)
 
-    def test_a_request_whose_fate_is_unknown(self) -> None:
+    def test_uncertain_request_needs_a_bump(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.request_epoch_bump()
         assert (it.attempted, it.needs_bump) == (False, True)
 
-    def test_a_sequence_that_is_left_behind(self) -> None:
+    def test_abandoned_sequence_needs_a_bump(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.request_epoch_bump()
         assert (it.attempted, it.needs_bump) == (False, True)
 
-    def test_an_end_forgets_all_of_it(self) -> None:
+    def test_end_clears_partitions_groups_and_failures(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.request_written()
         it.groups.add("g")
@@ -235,7 +235,7 @@ class TestBump:
             (True, 2, 2, None, True),
         ],
     )
-    def test_when_another_epoch_is_asked_for(
+    def test_bump_depends_on_version_and_uncertainty(
         self,
         state: State,
         uncertain: bool,
@@ -252,21 +252,21 @@ class TestBump:
         assert (it.current, it.version) == (answered or FIRST, after)
         assert it.needs_bump is (uncertain and answered is None)
 
-    def test_a_producer_that_was_forgotten_needs_one(self) -> None:
+    def test_unknown_producer_id_needs_a_bump(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.failed(UnknownProducerId("forgotten"))
         assert it.needs_bump
         it.abort()
         assert it.ended(None, 1)
 
-    def test_the_new_epoch_settles_it(self) -> None:
+    def test_initialized_clears_the_bump(self) -> None:
         it = manager(State.COMMITTING)
         it.request_epoch_bump()
         it.ended(None, 1)
         it.initialized(NEXT, 2)
         assert (it.state, it.current, it.version, it.needs_bump) == (State.READY, NEXT, 2, False)
 
-    def test_no_epoch_is_ever_taken_here(self) -> None:
+    def test_ended_without_an_answer_keeps_the_epoch(self) -> None:
         it = manager(State.COMMITTING)
         it.request_epoch_bump()
         it.ended(None, 1)
@@ -274,26 +274,26 @@ class TestBump:
 
 
 class TestFailures:
-    def test_the_first_one_is_the_cause(self) -> None:
+    def test_first_failure_is_the_cause(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.failed(FAILED)
         it.failed(DeliveryTimeout("late"))
         assert (it.state, it.cause) == (State.ABORTABLE, FAILED)
 
-    def test_while_it_is_aborted_they_count_for_nothing(self) -> None:
+    def test_failures_during_an_abort_are_ignored(self) -> None:
         it = manager(State.ABORTING)
         it.failed(FAILED)
         assert (it.state, it.cause) == (State.ABORTING, None)
 
     @for_each("state", sorted(set(State) - {State.FATAL}))
-    def test_a_fatal_one_counts_always(self, state: State) -> None:
+    def test_fatal_failure_counts_in_every_state(self, state: State) -> None:
         it = manager(state)
         fenced = ProducerFenced("gone")
         it.failed(fenced)
         it.failed(ProducerFenced("again"))
         assert (it.state, it.cause) == (State.FATAL, fenced)
 
-    def test_one_that_was_found_to_be_fatal_is(self) -> None:
+    def test_failure_marked_as_fatal_is_fatal(self) -> None:
         it = manager(State.IN_TRANSACTION)
         error = TopicAuthorizationFailed("of all things")
         error.fatal = True
@@ -301,7 +301,7 @@ class TestFailures:
         assert (it.state, it.cause) == (State.FATAL, error)
 
     @pytest.mark.parametrize("what", ["send", "commit"])
-    def test_what_can_be_aborted_is_told_with_its_cause(self, what: str) -> None:
+    def test_refusal_of_a_failed_transaction_has_its_cause(self, what: str) -> None:
         it = manager(State.IN_TRANSACTION)
         it.failed(TopicAuthorizationFailed("not ours", possibly_persisted=True))
         told = it.refusal(what)
@@ -312,7 +312,7 @@ class TestFailures:
         assert (told.abortable, told.fatal, told.possibly_persisted) == (True, False, False)
         assert told.__cause__ is it.cause
 
-    def test_what_is_fatal_too(self) -> None:
+    def test_refusal_after_a_fatal_error_has_its_cause(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.failed(ProducerFenced("gone"))
         told = it.refusal("go on")
@@ -326,7 +326,7 @@ class TestFailures:
     @pytest.mark.parametrize(
         "call", [TransactionManager.begin, TransactionManager.commit, TransactionManager.prepare]
     )
-    def test_in_a_failed_transaction_each_call_but_abort_raises_it(
+    def test_failed_transaction_refuses_every_call_except_abort(
         self, call: Callable[[TransactionManager], None]
     ) -> None:
         it = manager(State.IN_TRANSACTION)
@@ -345,21 +345,19 @@ class TestFailures:
             TransactionManager.abort,
         ],
     )
-    def test_after_a_fatal_error_each_call_raises_it(
-        self, call: Callable[[TransactionManager], None]
-    ) -> None:
+    def test_fatal_error_is_raised_by_every_call(self, call: Callable[[TransactionManager], None]) -> None:
         it = manager(State.READY)
         it.failed(ProducerFenced("gone"))
         with pytest.raises(ProducerFenced, match="gone"):
             call(it)
 
-    def test_the_cause_of_one_that_is_being_aborted_explains_nothing(self) -> None:
+    def test_refusal_during_an_abort_hides_the_earlier_cause(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.failed(FAILED)
         it.abort()
         assert isinstance(it.refusal("send"), TransactionStateError)
 
-    def test_a_settled_one_does_not_fail_any_more(self) -> None:
+    def test_prepared_transaction_does_not_fail(self) -> None:
         it = manager(State.PREPARED)
         it.failed(ProducerError("late"))
         assert (it.state, it.cause) == (State.PREPARED, None)

@@ -58,31 +58,33 @@ IN_TWO = {
 
 @for_each("version", [0, 1, 2])
 @for_each(("code", "api", "reaction"), ROWS)
-def test_each_row(code: int, api: Api, reaction: Reaction, version: int) -> None:
+def test_reaction_matches_every_row_of_the_table(
+    code: int, api: Api, reaction: Reaction, version: int
+) -> None:
     if version == 2:
         reaction = IN_TWO.get((code, api), reaction)
     assert react(api, broker_error(code)("told"), version=version) is reaction
 
 
 @for_each(("code", "api"), list(product(RETRIABLE, Api)))
-def test_what_is_retriable_is_asked_again_whatever_is_asked(code: int, api: Api) -> None:
+def test_retriable_error_is_retried_for_every_request(code: int, api: Api) -> None:
     assert react(api, broker_error(code)("told"), version=2) is Reaction.RETRY
 
 
-def test_the_retriable_ones_are_those_of_the_coordinators() -> None:
+def test_retriable_errors_include_those_of_coordinators() -> None:
     assert {7, 14, 51} <= set(RETRIABLE)
 
 
 @for_each("code", [31, 35, 43, 49, 53, 90])
-def test_a_record_that_fails_of_these_is_the_end_of_the_producer(code: int) -> None:
+def test_error_of_a_record_is_fatal_for_the_producer(code: int) -> None:
     assert is_fatal(broker_error(code))
 
 
 @for_each("code", [-1, 7, 10, 29, 45, 47, 48, 50, 59, 87, 120, UNHEARD_OF])
-def test_a_record_that_fails_of_these_is_the_end_of_its_transaction(code: int) -> None:
+def test_error_of_a_record_fails_only_its_transaction(code: int) -> None:
     assert not is_fatal(broker_error(code))
 
 
-def test_an_error_that_is_no_brokers_is_the_end_of_its_transaction() -> None:
+def test_client_error_fails_only_its_transaction() -> None:
     assert not is_fatal(MetadataTimeout)
     assert is_fatal(ProducerFenced)

@@ -43,11 +43,11 @@ OF_USERS = {Event.INITIALIZE, Event.BEGIN, Event.PREPARE, Event.COMMIT, Event.AB
 
 
 @for_each(("state", "event"), list(product(State, Event)))
-def test_each_event_in_each_state(state: State, event: Event) -> None:
+def test_transitions_match_the_table(state: State, event: Event) -> None:
     assert TRANSITIONS.get((state, event)) == ROWS.get((state, event))
 
 
-def test_each_state_is_reached_from_the_first_one() -> None:
+def test_every_state_is_reachable() -> None:
     reached, before = {State.UNINITIALIZED}, set[State]()
     while reached != before:
         before = set(reached)
@@ -56,7 +56,7 @@ def test_each_state_is_reached_from_the_first_one() -> None:
 
 
 @for_each("state", sorted(set(State) - {State.FATAL}))
-def test_each_state_but_the_fatal_one_has_a_way_to_the_next_transaction(state: State) -> None:
+def test_every_state_except_fatal_can_become_ready(state: State) -> None:
     reached, before = {state}, set[State]()
     while reached != before:
         before = set(reached)
@@ -64,19 +64,19 @@ def test_each_state_but_the_fatal_one_has_a_way_to_the_next_transaction(state: S
     assert State.READY in reached
 
 
-def test_nothing_leads_out_of_the_fatal_one() -> None:
+def test_fatal_state_is_never_left() -> None:
     assert {to for (state, _), to in TRANSITIONS.items() if state is State.FATAL} == {State.FATAL}
 
 
-def test_a_commit_never_turns_into_an_abort_but_by_a_failure() -> None:
+def test_commit_becomes_an_abort_only_by_a_failure() -> None:
     assert (State.COMMITTING, Event.ABORT) not in TRANSITIONS
     assert (State.ABORTING, Event.COMMIT) not in TRANSITIONS
     assert (State.ABORTABLE, Event.COMMIT) not in TRANSITIONS
 
 
-def test_a_transaction_is_open_from_its_begin_to_its_end() -> None:
+def test_transaction_is_open_from_begin_to_end() -> None:
     assert set(State) - OPEN == {State.UNINITIALIZED, State.INITIALIZING, State.READY, State.FATAL}
 
 
-def test_what_waits_is_sent_until_an_end_is_due() -> None:
+def test_records_are_sent_until_an_end_is_due() -> None:
     assert {State.IN_TRANSACTION, State.PREPARING, State.COMMITTING} == SENDING

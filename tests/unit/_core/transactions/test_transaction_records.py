@@ -25,7 +25,7 @@ from tests.unit.floor_rig import TOPIC, settle
 
 class TestLook:
     @in_virtual_time
-    async def test_while_it_takes_records_nothing_fails(self) -> None:
+    async def test_fail_unsendable_does_nothing_while_records_are_accepted(self) -> None:
         async with rig() as made:
             future = made.append()
             made.records.fail_unsendable()
@@ -33,7 +33,7 @@ class TestLook:
             made.manager.state = State.READY
 
     @in_virtual_time
-    async def test_once_something_failed_what_was_not_sent_fails_of_that(self) -> None:
+    async def test_failure_fails_unsent_records_with_its_cause(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             made.completion.reenqueue(batch, made.loop.time() + 10)
@@ -53,14 +53,14 @@ class TestLook:
 
     @for_each("state", State)
     @in_virtual_time
-    async def test_what_is_not_written_may_be_unless_it_is_aborted_or_the_end(self, state: State) -> None:
+    async def test_may_send_is_false_while_aborting_or_fatal(self, state: State) -> None:
         async with rig() as made:
             before, made.manager.state = made.manager.state, state
             assert made.records.may_send == (state not in {State.ABORTING, State.FATAL})
             made.manager.state = before
 
     @in_virtual_time
-    async def test_once_it_is_aborted_all_but_what_is_in_flight_fails(self) -> None:
+    async def test_abort_fails_all_records_except_those_in_flight(self) -> None:
         async with rig() as made:
             batch, retried = made.sent_out()
             made.completion.reenqueue(batch, made.loop.time() + 10)
@@ -75,7 +75,7 @@ class TestLook:
             assert not in_flight.done()
 
     @in_virtual_time
-    async def test_once_the_producer_is_at_its_end_all_but_what_is_in_flight_fails(self) -> None:
+    async def test_fatal_error_fails_all_records_except_those_in_flight(self) -> None:
         """The sender may look before everything is failed for that: then it must not write any more."""
         async with rig() as made:
             batch, retried = made.sent_out()
@@ -91,7 +91,7 @@ class TestLook:
                 assert (error.fatal, error.abortable) == (True, False)
 
     @in_virtual_time
-    async def test_without_a_completion_it_is_not_put_together(self) -> None:
+    async def test_fail_unsendable_needs_end_through(self) -> None:
         made = TransactionsRig()
         records = TransactionRecords(
             made.manager, accumulator=made.accumulator, updater=made.updater.real, on_fatal=made.fatal.append
@@ -104,7 +104,7 @@ class TestLook:
 class TestWrite:
     @pytest.mark.parametrize(("version", "at_most"), [(0, 11), (1, 11), (2, None)])
     @in_virtual_time
-    async def test_the_version_of_produce_goes_with_that_of_the_transaction(
+    async def test_produce_version_matches_the_transaction_version(
         self, version: int, at_most: int | None
     ) -> None:
         async with rig(version=version) as made:
@@ -126,7 +126,7 @@ class TestWrite:
             made.completion.complete(batch, 0)
 
     @in_virtual_time
-    async def test_what_is_on_its_way_out_when_the_producer_is_at_its_end_does_no_harm(self) -> None:
+    async def test_write_after_a_fatal_error_is_harmless(self) -> None:
         """A request before it in the same turn of the sender may have shown that."""
         async with rig() as made:
             batch = made.written()
@@ -137,13 +137,13 @@ class TestWrite:
 
 class TestSettled:
     @in_virtual_time
-    async def test_at_first_it_is(self) -> None:
+    async def test_settled_returns_without_records(self) -> None:
         async with rig() as made:
             assert made.records.are_settled
             await made.records.settled()
 
     @in_virtual_time
-    async def test_with_the_last_answer(self) -> None:
+    async def test_settled_waits_for_the_last_answer(self) -> None:
         async with rig() as made:
             batches = [made.sent_out(partition=partition)[0] for partition in (0, 1)]
             waiting = asyncio.create_task(made.records.settled())
@@ -155,7 +155,7 @@ class TestSettled:
             await waiting
 
     @in_virtual_time
-    async def test_an_answer_that_nobody_waits_for_any_more_counts(self) -> None:
+    async def test_settled_waits_for_an_expired_batch(self) -> None:
         """The batch has expired in flight: without its answer nobody knows whether its sequence is in the log."""
         async with rig() as made:
             batch, future = made.sent_out()
@@ -169,7 +169,7 @@ class TestSettled:
             await waiting
 
     @in_virtual_time
-    async def test_a_call_on_its_way_counts(self) -> None:
+    async def test_settled_waits_for_a_pending_call(self) -> None:
         async with rig() as made:
             topic = made.accumulator.topics[TOPIC]
             made.accumulator.enter("one", topic, 1)
@@ -187,7 +187,7 @@ class TestSettled:
             assert future.done()
 
     @in_virtual_time
-    async def test_while_nothing_happens_the_sender_is_left_alone(self) -> None:
+    async def test_settled_does_not_wake_an_idle_sender(self) -> None:
         """Else both wake each other, as fast as they can, for as long as a call waits for its topic, say."""
         async with rig() as made:
             topic = made.accumulator.topics[TOPIC]
@@ -203,7 +203,7 @@ class TestSettled:
             await waiting
 
     @in_virtual_time
-    async def test_who_is_cancelled_leaves_nothing(self) -> None:
+    async def test_cancelled_settled_leaves_no_waiter(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             made.completion.expire_in_flight(batch, Failure(DeliveryTimeout, "late", possibly_persisted=True))
@@ -237,7 +237,7 @@ class TestDropped:
             assert made.accumulator.closed_for is None
 
     @in_virtual_time
-    async def test_of_a_producer_that_is_closed_meanwhile_none_are_taken_again(self) -> None:
+    async def test_dropped_does_not_reopen_a_closed_producer(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             made.manager.abort()
@@ -252,7 +252,7 @@ class TestDropped:
 
 class TestEpochBump:
     @in_virtual_time
-    async def test_a_sequence_that_is_not_in_the_log_needs_one(self) -> None:
+    async def test_failed_sequence_needs_a_bump(self) -> None:
         async with rig(version=1) as made:
             batch = made.written()
             assert not made.manager.needs_bump
@@ -260,7 +260,7 @@ class TestEpochBump:
             assert made.manager.needs_bump
 
     @in_virtual_time
-    async def test_so_does_one_that_was_never_written(self) -> None:
+    async def test_unwritten_sequence_needs_a_bump(self) -> None:
         async with rig(version=1) as made:
             made.manager.added([made.queue(0).topic_partition])
             _ = made.append(b"value")
@@ -270,7 +270,7 @@ class TestEpochBump:
             assert made.manager.needs_bump
 
     @in_virtual_time
-    async def test_what_has_no_sequence_yet_needs_none(self) -> None:
+    async def test_batch_without_a_sequence_needs_no_bump(self) -> None:
         async with rig(version=1) as made:
             _ = made.append(b"value")
             made.fail(made.queue(0).batches[0], TopicAuthorizationFailed)
@@ -289,9 +289,7 @@ class TestMarkers:
 
     @pytest.mark.parametrize("version", [1, 2])
     @in_virtual_time
-    async def test_behind_a_transaction_that_was_held_the_next_waits_from_version_2_on(
-        self, version: int
-    ) -> None:
+    async def test_transaction_held_by_markers_delays_the_next_in_v2(self, version: int) -> None:
         async with rig(version=version) as made:
             self.held_once(made)
             assert made.manager.held is (version == 2)
@@ -303,7 +301,7 @@ class TestMarkers:
             assert not made.manager.held
 
     @in_virtual_time
-    async def test_its_records_go_when_the_pause_is_over(self) -> None:
+    async def test_records_are_sent_when_the_pause_is_over(self) -> None:
         async with rig() as made:
             self.held_once(made)
             assert not made.append().done()

@@ -31,7 +31,7 @@ from tests.unit._core.transactions.transactions_rig import failed_of, rig
 
 class TestFailing:
     @in_virtual_time
-    async def test_a_record_fails_its_transaction(self) -> None:
+    async def test_failed_record_fails_its_transaction(self) -> None:
         async with rig() as made:
             told = made.records.failing(Failure(DeliveryTimeout, "late", possibly_persisted=True))
             assert told == Failure(DeliveryTimeout, "late", possibly_persisted=True, abortable=True)
@@ -59,7 +59,7 @@ class TestFailing:
             assert made.records.failing(failure) is failure
 
     @in_virtual_time
-    async def test_a_closed_producer_does_not_go_on_after_an_abort(self) -> None:
+    async def test_closed_producer_is_not_abortable(self) -> None:
         async with rig() as made:
             future = made.append()
             closed = Failure(ProducerClosed, "closed")
@@ -69,7 +69,7 @@ class TestFailing:
             assert (error.abortable, error.fatal) == (False, False)
 
     @in_virtual_time
-    async def test_the_sender_is_woken_once_it_has_failed(self) -> None:
+    async def test_failure_wakes_the_sender_once(self) -> None:
         async with rig() as made:
             before = made.wakes
             made.records.failed(DeliveryTimeout("late"))
@@ -83,7 +83,7 @@ class TestFailing:
         ids=lambda each: type(each).__name__,
     )
     @in_virtual_time
-    async def test_a_record_that_was_refused_fails_it_too(self, error: ProducerError) -> None:
+    async def test_refused_record_fails_the_transaction(self, error: ProducerError) -> None:
         async with rig() as made:
             made.records.refused(error)
             assert made.manager.cause is error
@@ -120,7 +120,7 @@ class TestFailing:
             made.records.refused(error)
             assert (error.abortable, error.fatal) == (False, False)
 
-    def test_an_error_for_many_records(self) -> None:
+    def test_failure_of_copies_an_error_for_many_records(self) -> None:
         error = TopicAuthorizationFailed("told", possibly_persisted=True)
         error.abortable, error.__cause__ = True, ValueError("why")
         failure = failure_of(error)

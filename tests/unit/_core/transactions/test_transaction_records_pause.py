@@ -20,18 +20,18 @@ def transaction(
     return pause.seconds
 
 
-def test_who_has_never_been_held_makes_no_pause() -> None:
+def test_transaction_that_was_never_held_makes_no_pause() -> None:
     pause = MarkersPause()
     assert [transaction(pause, HELD_S - 0.001) for _ in range(3)] == [0, 0, 0]
 
 
-def test_one_that_was_held_has_the_next_wait_a_step_longer_than_it_has() -> None:
+def test_held_transaction_makes_the_next_pause_a_step_longer() -> None:
     pause = MarkersPause()
     assert transaction(pause, HELD_S) == pytest.approx(NATURAL_S + STEP_S)
     assert transaction(pause, HELD_S) == pytest.approx(NATURAL_S + 2 * STEP_S)
 
 
-def test_it_fades_while_none_is_held() -> None:
+def test_pause_decays_while_no_transaction_is_held() -> None:
     pause = MarkersPause()
     transaction(pause, HELD_S)
     assert transaction(pause, 0.001) == pytest.approx((NATURAL_S + STEP_S) * FADING)
@@ -41,7 +41,7 @@ def test_it_fades_while_none_is_held() -> None:
     assert pauses[-1] == 0
 
 
-def test_the_first_produce_of_a_transaction_alone_tells() -> None:
+def test_only_the_first_produce_of_a_transaction_counts() -> None:
     pause = MarkersPause()
     pause.wrote(1.0)
     pause.answered(HELD_S)  # nothing has ended before
@@ -53,7 +53,7 @@ def test_the_first_produce_of_a_transaction_alone_tells() -> None:
     assert pause.seconds == 0
 
 
-def test_it_counts_from_the_first_that_was_written() -> None:
+def test_pause_counts_from_the_first_produce() -> None:
     pause = MarkersPause()
     pause.ended(2.0, 0.001)
     pause.wrote(2.001)
@@ -62,7 +62,7 @@ def test_it_counts_from_the_first_that_was_written() -> None:
     assert pause.seconds == pytest.approx(0.001 + STEP_S)
 
 
-def test_an_answer_that_comes_behind_the_end_tells_nothing_of_the_next() -> None:
+def test_answer_after_the_end_does_not_count_for_the_next() -> None:
     pause = MarkersPause()
     pause.ended(2.0, 0.001)
     pause.wrote(2.001)
@@ -71,19 +71,19 @@ def test_an_answer_that_comes_behind_the_end_tells_nothing_of_the_next() -> None
     assert pause.seconds == 0
 
 
-def test_where_everything_takes_long_the_markers_are_not_why() -> None:
+def test_slow_cluster_makes_no_pause() -> None:
     pause = MarkersPause()
     assert transaction(pause, 0.05, end_s=0.03) == 0
     assert transaction(pause, 0.05, end_s=0.025) == pytest.approx(NATURAL_S + STEP_S)
 
 
-def test_a_pause_that_does_not_help_is_given_up() -> None:
+def test_pause_without_effect_is_given_up() -> None:
     pause = MarkersPause()
     pauses = [transaction(pause, HELD_S) for _ in range(2 + round(LONGEST_S / STEP_S))]
     assert 0 in pauses
     assert LONGEST_S - STEP_S < max(pauses) <= LONGEST_S + STEP_S
 
 
-def test_who_takes_longer_anyway_makes_no_pause() -> None:
+def test_naturally_long_gap_makes_no_pause() -> None:
     pause = MarkersPause()
     assert transaction(pause, HELD_S, natural_s=LONGEST_S * 1.01) == 0

@@ -46,7 +46,7 @@ def descriptors() -> set[str]:
     return {each.name for each in Path("/proc/self/fd").iterdir()}
 
 
-async def test_it_calls_back_once_and_never_early() -> None:
+async def test_timer_calls_back_once_and_never_early() -> None:
     rung = Rung()
     async with timer(rung) as made:
         began = time.monotonic()
@@ -60,7 +60,7 @@ async def test_it_calls_back_once_and_never_early() -> None:
     assert rung.times == 2
 
 
-async def test_a_later_start_takes_the_place_of_an_earlier_one() -> None:
+async def test_later_start_replaces_an_earlier_one() -> None:
     rung = Rung()
     async with timer(rung) as made:
         made.start(1000)
@@ -69,7 +69,7 @@ async def test_a_later_start_takes_the_place_of_an_earlier_one() -> None:
 
 
 @on_linux
-async def test_it_does_not_wait_for_the_milliseconds_of_the_loop() -> None:
+async def test_timer_does_not_use_a_timer_of_the_loop() -> None:
     """The loop has no timer of it: select is woken."""
     async with timer(Rung()) as made:
         made.start(1000)
@@ -77,7 +77,7 @@ async def test_it_does_not_wait_for_the_milliseconds_of_the_loop() -> None:
 
 
 @on_linux
-async def test_started_again_while_its_call_is_on_the_way_it_waits_anew() -> None:
+async def test_restarted_timer_ignores_the_pending_callback() -> None:
     rung = Rung()
     async with timer(rung) as made:
         made.start(0.000001)
@@ -102,7 +102,7 @@ async def test_closed_it_calls_no_more_and_leaves_nothing_open() -> None:
 
 
 @on_linux
-def test_an_event_loop_that_is_gone_leaves_nothing_open_either() -> None:
+def test_timer_of_a_lost_event_loop_closes_its_descriptor() -> None:
     async def forget() -> int:
         made = FineTimer(asyncio.get_running_loop(), Rung())
         made.start(1000)
@@ -116,7 +116,7 @@ def test_an_event_loop_that_is_gone_leaves_nothing_open_either() -> None:
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
 @in_virtual_time
-async def test_where_there_is_none_or_time_is_another_the_loop_counts(
+async def test_timer_uses_the_loop_on_other_platforms_and_clocks(
     platform: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "platform", platform)
@@ -133,7 +133,7 @@ async def test_where_there_is_none_or_time_is_another_the_loop_counts(
 
 
 @on_linux
-async def test_a_system_that_has_no_descriptor_left_for_it_uses_the_loop(
+async def test_timer_uses_the_loop_without_a_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Libc:

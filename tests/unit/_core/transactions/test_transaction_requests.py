@@ -92,7 +92,7 @@ CAPPED = {Api.OFFSET_COMMIT, Api.COMMIT, Api.ABORT}
 @for_each("version", [0, 1, 2])
 @for_each("api", ALL)
 @in_virtual_time
-async def test_the_versions_of_a_request_go_with_that_of_the_transaction(api: Api, version: int) -> None:
+async def test_request_versions_match_the_transaction_version(api: Api, version: int) -> None:
     asked, _ = await Rig(version).asked(ALL[api])
     assert (asked.api, asked.version) == (api, version)
     if api is Api.INIT_PRODUCER_ID:
@@ -105,7 +105,7 @@ async def test_the_versions_of_a_request_go_with_that_of_the_transaction(api: Ap
 
 @pytest.mark.parametrize("two_phase_commit", [False, True])
 @in_virtual_time
-async def test_what_brokers_do_not_allow_names_the_option_and_what_they_take(two_phase_commit: bool) -> None:
+async def test_unsupported_version_names_option_and_broker_setting(two_phase_commit: bool) -> None:
     refused = UnsupportedVersion("up to version 5")
     refused.fatal = True
     rig = Rig(two_phase_commit=two_phase_commit)
@@ -250,7 +250,7 @@ async def test_ending(
 @for_each("reachable", [True, False])
 @for_each("api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID])
 @in_virtual_time
-async def test_one_that_is_cancelled_may_still_be_on_its_way(api: Api, reachable: bool) -> None:
+async def test_cancelled_request_needs_a_bump_if_it_was_sent(api: Api, reachable: bool) -> None:
     rig = Rig(reachable=reachable)
     task = asyncio.create_task(ALL[api](rig.requests))
     await settle()
@@ -271,14 +271,14 @@ async def test_asking_for_the_next_epoch_twice_does_no_harm() -> None:
 
 @for_each("api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID])
 @in_virtual_time
-async def test_without_a_producer_id_there_is_no_transaction(api: Api) -> None:
+async def test_requests_need_a_producer_id(api: Api) -> None:
     rig = Rig(identity=None)
     with pytest.raises(AssertionError, match="without a producer id"):
         await ALL[api](rig.requests)
 
 
 @in_virtual_time
-async def test_the_version_in_force_is_what_the_coordinators_know() -> None:
+async def test_transaction_version_is_that_of_the_coordinators() -> None:
     rig = Rig(1)
     rig.coordinators.transaction_version = 2
     assert rig.requests.transaction_version == 2
@@ -355,6 +355,6 @@ async def test_next_epoch_is_preceded_by_a_description(version: int) -> None:
 
 
 @in_virtual_time
-async def test_first_producer_id_is_preceded_by_nothing() -> None:
+async def test_first_producer_id_has_no_check() -> None:
     asked, _ = await Rig(identity=None).asked(ALL[Api.INIT_PRODUCER_ID])
     assert asked.check is None

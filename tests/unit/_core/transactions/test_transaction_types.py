@@ -61,7 +61,7 @@ class TestGroups:
             (GroupMetadata("g", 2**31 - 1, "m"), GroupMetadata("g", 2**31 - 1, "m")),
         ],
     )
-    def test_what_stands_for_one(self, given: object, meant: GroupMetadata) -> None:
+    def test_group_is_accepted_in_every_form(self, given: object, meant: GroupMetadata) -> None:
         assert GroupMetadata.of(given) == meant
 
     @pytest.mark.parametrize(
@@ -72,12 +72,12 @@ class TestGroups:
             ({"group.instance.id": "i-1"}, GroupMetadata("g", -1, "", "i-1")),
         ],
     )
-    def test_what_the_consumer_of_confluent_kafka_returns(
+    def test_group_of_a_confluent_kafka_consumer_is_accepted(
         self, options: dict[str, str], meant: GroupMetadata
     ) -> None:
         assert GroupMetadata.of(of_confluent(**options)) == meant
 
-    def test_one_of_confluent_kafka_that_has_joined(self) -> None:
+    def test_group_of_a_joined_confluent_kafka_consumer_is_accepted(self) -> None:
         joined = b"CGMDv2:" + struct.pack("=i", 17) + b"g\0rdkafka-1\0\0i-1\0"
         assert GroupMetadata.of(joined) == GroupMetadata("g", 17, "rdkafka-1", "i-1")
         assert GroupMetadata.of(joined.replace(b"\0\0i-1\0", b"\0\1")) == GroupMetadata("g", 17, "rdkafka-1")
@@ -125,7 +125,7 @@ class TestGroups:
             (("g", 3, "m", "i" * 2**15), ValueError, "^group_instance_id has 32,768 bytes"),
         ],
     )
-    def test_one_with_something_of_another_type(
+    def test_group_with_a_field_of_another_type_is_refused(
         self, given: Any, kind: type[Exception], message: str
     ) -> None:
         made = (
@@ -137,7 +137,7 @@ class TestGroups:
             GroupMetadata.of(made)
 
     @pytest.mark.parametrize("code", [22, 25, 82])
-    def test_it_may_have_gone_on_without_us(self, code: int) -> None:
+    def test_group_refused_covers_removed_consumers(self, code: int) -> None:
         assert group_refused(broker_error(code)())
 
     @for_each("error", [broker_error(30)(), broker_error(90)(), ProducerError(), CommitFailed()])
@@ -163,7 +163,7 @@ class TestOffsets:
             confluent_kafka.TopicPartition("in", 0),
         ],
     )
-    def test_a_partition_in_every_form(self, key: Any) -> None:
+    def test_partition_is_accepted_in_every_form(self, key: Any) -> None:
         assert offsets_of({key: 42}) == {TopicPartition("in", 0): OffsetAndMetadata(42, "", -1)}
 
     @for_each(
@@ -185,11 +185,11 @@ class TestOffsets:
             (confluent_kafka.TopicPartition("in", 0, 42), (42, "", -1)),
         ],
     )
-    def test_an_offset_in_every_form(self, value: Any, meant: tuple[int, str, int]) -> None:
+    def test_offset_is_accepted_in_every_form(self, value: Any, meant: tuple[int, str, int]) -> None:
         assert offsets_of({IN_0: value}) == {TopicPartition("in", 0): OffsetAndMetadata(*meant)}
 
     @pytest.mark.parametrize("given", [None, [], [(IN_0, 42)], 5, "in"])
-    def test_what_is_no_mapping(self, given: Any) -> None:
+    def test_offsets_that_are_no_mapping_are_refused(self, given: Any) -> None:
         with pytest.raises(TypeError, match=rf"^offsets is a {type(given).__name__}; expected a mapping of"):
             offsets_of(given)
 
@@ -215,7 +215,7 @@ class TestOffsets:
             (("x" * 2**15, 0), ValueError, "expected a legal topic name"),
         ],
     )
-    def test_what_is_no_partition(self, key: Any, kind: type[Exception], message: str) -> None:
+    def test_key_that_is_no_partition_is_refused(self, key: Any, kind: type[Exception], message: str) -> None:
         with pytest.raises(kind, match=message):
             offsets_of({key: 42})
 
@@ -261,11 +261,13 @@ class TestOffsets:
             (SimpleNamespace(offset=42, leader_epoch=True), TypeError, "has the leader epoch True; expected"),
         ],
     )
-    def test_what_is_no_offset(self, value: Any, kind: type[Exception], message: str) -> None:
+    def test_value_that_is_no_offset_is_refused(
+        self, value: Any, kind: type[Exception], message: str
+    ) -> None:
         with pytest.raises(kind, match=message):
             offsets_of({IN_0: value})
 
-    def test_as_the_request_has_them(self) -> None:
+    def test_topics_of_groups_offsets_by_topic(self) -> None:
         given = {("in", 0): 42, ("other", 5): (1, "mine"), ("in", 3): OffsetAndMetadata(7, "", 9)}
         assert topics_of(offsets_of(given)) == [
             TxnOffsetCommitRequestTopic(
@@ -295,6 +297,6 @@ class TestOffsets:
             ),
         ]
 
-    def test_none_are_none(self) -> None:
+    def test_empty_offsets_are_accepted(self) -> None:
         assert offsets_of({}) == {}
         assert topics_of({}) == []

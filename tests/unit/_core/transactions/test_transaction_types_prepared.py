@@ -22,7 +22,7 @@ def text(**changes: Any) -> str:
     return json.dumps({**json.loads(TEXT), **changes})
 
 
-def test_the_text_of_this_version() -> None:
+def test_text_of_this_version_is_stable() -> None:
     """It is written down by one release and read by the next."""
     assert str(PREPARED) == TEXT
     assert PreparedTransaction.parse(TEXT) == PREPARED
@@ -59,24 +59,24 @@ def test_the_text_of_this_version() -> None:
         (text(timeout_ms=2**31), "'timeout_ms' is 2147483648$"),
     ],
 )
-def test_what_is_none_is_refused_and_says_why(given: str, message: str) -> None:
+def test_invalid_text_is_refused_with_a_reason(given: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^not a prepared transaction.*{message}"):
         PreparedTransaction.parse(given)
 
 
-def test_what_is_in_it_besides_is_for_later_releases() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert PreparedTransaction.parse(text(more="of it")) == PREPARED
 
 
-def test_its_deadline_is_that_of_the_coordinator() -> None:
+def test_deadline_is_that_of_the_coordinator() -> None:
     assert PREPARED.deadline == datetime(2023, 11, 14, 22, 14, 20, tzinfo=UTC)
 
 
-def test_the_largest_numbers_have_a_deadline() -> None:
+def test_largest_numbers_have_a_deadline() -> None:
     largest = text(began_at_ms=253_000_000_000_000 - 1, timeout_ms=2**31 - 1)
     assert PreparedTransaction.parse(largest).deadline is not None
 
 
 @pytest.mark.parametrize(("timeout_ms", "has_one"), [(-1, False), (0, True), (1, True)])
-def test_with_two_phase_commit_there_is_none(timeout_ms: int, has_one: bool) -> None:
+def test_two_phase_commit_has_no_deadline(timeout_ms: int, has_one: bool) -> None:
     assert (PREPARED._replace(timeout_ms=timeout_ms).deadline is not None) is has_one

@@ -50,7 +50,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-async def test_transactions_are_warmed_up_for_a_time_that_does_not_count(clock: Clock) -> None:
+async def test_transactions_of_the_warm_up_do_not_count(clock: Clock) -> None:
     settings = Settings(work=Work.TRANSACTIONS, keys=True, warm_up_s=2.95, seconds=0.95)
     client = FakeClient(settings, clock)
     run = await workloads.transactions(client, window_of(settings), settings)

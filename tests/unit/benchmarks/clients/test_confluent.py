@@ -15,7 +15,7 @@ from benchmarks.settings import Settings, Tuning, Work
 SETTINGS = Settings(work=Work.BULK, linger_ms=5)
 
 
-def test_the_same_settings_in_librdkafkas_words() -> None:
+def test_equal_settings_use_librdkafkas_names() -> None:
     assert configuration("here:1", SETTINGS) == {
         "bootstrap.servers": "here:1",
         "compression.type": "none",
@@ -30,12 +30,12 @@ def test_keys_go_where_the_jvm_client_puts_them() -> None:
     assert configuration("here:1", replace(SETTINGS, keys=True))["partitioner"] == "murmur2_random"
 
 
-def test_its_own_defaults_are_its_own() -> None:
+def test_default_settings_leave_librdkafkas_defaults() -> None:
     settings = Settings(work=Work.BULK, keys=True, tuning=Tuning.DEFAULTS)
     assert configuration("here:1", settings) == {"bootstrap.servers": "here:1", "compression.type": "none"}
 
 
-def test_at_its_best_it_promises_what_others_do_and_has_what_was_found() -> None:
+def test_best_settings_keep_the_guarantees_and_add_the_winner() -> None:
     found = {"batch_size": 100, "batch.size": 262_144}
     settings = Settings(work=Work.FIRE, tuning=Tuning.BEST, options=found)
     assert configuration("here:1", settings) == {
@@ -56,7 +56,7 @@ def test_at_its_best_it_promises_what_others_do_and_has_what_was_found() -> None
         (SETTINGS, {"buffer_timeout": 0.1}),
     ],
 )
-def test_the_buffer_is_its_own_unless_settings_are_equal(
+def test_buffer_is_the_clients_own_unless_settings_are_equal(
     settings: Settings, expected: dict[str, float]
 ) -> None:
     assert ConfluentAio("here:1", "t", settings)._buffer() == expected
@@ -101,7 +101,7 @@ async def started(monkeypatch: pytest.MonkeyPatch, room: int) -> ConfluentBatch:
     return client
 
 
-async def test_a_call_is_made_when_there_is_room_for_all_of_it(client: ConfluentBatch) -> None:
+async def test_bulk_waits_for_room_for_the_whole_call(client: ConfluentBatch) -> None:
     producer = cast("SmallProducer", client._producer)
     window = Window([b"%d" % number for number in range(7)], keys=[b"k"] * 7)
     await client.bulk(window)
@@ -110,7 +110,7 @@ async def test_a_call_is_made_when_there_is_room_for_all_of_it(client: Confluent
     assert producer.queued[-7:] == [{"value": b"%d" % number, "key": b"k"} for number in range(7)]
 
 
-async def test_what_is_not_taken_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_that_are_not_accepted_raise_buffer_error(monkeypatch: pytest.MonkeyPatch) -> None:
     client = await started(monkeypatch, 20)
     with pytest.raises(BufferError, match="only 10 of 12 records were taken"):
         await client.bulk(Window([b"v"] * 12))
@@ -183,7 +183,7 @@ async def test_outcome_that_is_missing_or_an_error_fails_the_run(
         await client.fire(Window([b"v"] * 7))
 
 
-def test_what_is_never_acknowledged_is_an_error() -> None:
+def test_records_without_an_acknowledgement_raise_timeout_error() -> None:
     producer = SmallProducer()
     producer.queued = [{}, {}]
     with pytest.raises(TimeoutError, match="2 records are not acknowledged"):

@@ -12,19 +12,19 @@ SAID = """\
 """.splitlines()
 
 
-def test_what_counts_is_what_came_after_the_warm_up() -> None:
+def test_figures_start_after_the_warm_up() -> None:
     assert steady_rate(SAID) == 3461.2
     assert latencies(SAID) == {"mean_ms": 300.98, "p50_ms": 506.0, "p99_ms": 756.0, "p999_ms": 783.0}
 
 
-def test_a_tool_that_tells_nothing_is_found_out() -> None:
+def test_output_without_figures_raises_runtime_error() -> None:
     with pytest.raises(RuntimeError, match="printed no latencies"):
         latencies(SAID[:1])
     with pytest.raises(RuntimeError, match="printed no records/sec"):
         steady_rate([])
 
 
-def test_it_is_told_how_many_records_a_rate_makes_and_how_many_of_them_are_the_warm_up() -> None:
+def test_numbers_include_the_warm_up_at_the_given_rate() -> None:
     paced = Settings(work=Work.SLOW_BROKER, rate=4_000, warm_up_s=2.0, seconds=3.0)
     assert numbers(paced) == (20_000, 8_000)
     assert numbers(Settings(work=Work.BULK, seconds=2.0)) == (1_500_000, 500_000)

@@ -33,7 +33,7 @@ def scored(sent: Sequence[Sent], *logs: Sequence[bytes]) -> Score:
     return score(sent, logs, healed_at=HEALED_AT, patience_s=PATIENCE_S)
 
 
-def test_a_run_in_which_all_is_well_has_nothing_to_count() -> None:
+def test_score_of_a_faultless_run_counts_nothing() -> None:
     figures = scored(
         [
             delivered(0, 0, 0, at=10.25),
@@ -61,15 +61,15 @@ def test_a_run_in_which_all_is_well_has_nothing_to_count() -> None:
 @pytest.mark.parametrize(
     ("offset", "missing"), [(0, 0), (-1, 0), (1, 1), (7, 1)], ids=["there", "anywhere", "elsewhere", "beyond"]
 )
-def test_a_record_is_where_the_client_says_or_missing(offset: int, missing: int) -> None:
+def test_acknowledged_record_away_from_its_offset_is_missing(offset: int, missing: int) -> None:
     assert scored([delivered(0, 3, offset)], [b"0/3/", b"0/4/"]).acknowledged_not_in_log == missing
 
 
-def test_a_record_delivered_at_an_unknown_offset_has_to_be_somewhere() -> None:
+def test_record_at_an_unknown_offset_may_be_anywhere_in_the_log() -> None:
     assert scored([delivered(0, 3, -1)], [b"0/4/"]).acknowledged_not_in_log == 1
 
 
-def test_an_acknowledged_probe_has_to_be_in_the_log_too() -> None:
+def test_acknowledged_probe_counts_as_missing_too() -> None:
     assert scored([delivered(0, 0, 0, probe=True)], []).acknowledged_not_in_log == 1
 
 
@@ -77,7 +77,7 @@ def test_every_copy_but_the_first_is_a_duplicate() -> None:
     assert scored([], [b"0/0/", b"0/1/", b"0/0/", b"0/0/"]).duplicates == 2
 
 
-def test_a_copy_is_not_out_of_order() -> None:
+def test_duplicate_is_not_out_of_order() -> None:
     assert scored([], [b"0/0/", b"0/1/", b"0/0/"]).out_of_order == 0
 
 
@@ -92,7 +92,7 @@ def test_failures_are_counted_by_their_class() -> None:
 
 
 @pytest.mark.parametrize("possibly_persisted", [False, True])
-def test_a_failed_record_in_the_log_is_only_fine_if_the_error_said_so(*, possibly_persisted: bool) -> None:
+def test_failed_record_in_the_log_needs_possibly_persisted(*, possibly_persisted: bool) -> None:
     figures = scored([failed(0, 0, "A", possibly_persisted=possibly_persisted)], [b"0/0/"])
     assert figures.failed_but_in_log == (not possibly_persisted)
 
@@ -100,17 +100,17 @@ def test_a_failed_record_in_the_log_is_only_fine_if_the_error_said_so(*, possibl
 @pytest.mark.parametrize(
     ("resolved_at", "unresolved"), [(9.0 + PATIENCE_S, 0), (9.1 + PATIENCE_S, 1), (None, 1)]
 )
-def test_an_outcome_has_to_come_in_time(resolved_at: float | None, unresolved: int) -> None:
+def test_late_outcome_counts_as_unresolved(resolved_at: float | None, unresolved: int) -> None:
     assert scored([sent(0, 0, resolved_at=resolved_at)], []).unresolved == unresolved
 
 
-def test_the_time_begins_when_the_client_took_the_record() -> None:
+def test_time_starts_when_the_client_accepted_the_record() -> None:
     blocked = sent(0, 0, at=1.0, resolved_at=9.0)
     blocked.taken_at = 3.0
     assert scored([blocked], []).unresolved == 0
 
 
-def test_a_call_that_never_returned_counts_from_its_beginning() -> None:
+def test_time_of_a_hanging_call_starts_at_the_call() -> None:
     stuck = sent(0, 0, at=1.0, resolved_at=9.0)
     stuck.taken_at = None
     assert scored([stuck], []).unresolved == 1
@@ -126,11 +126,11 @@ def test_recovery_is_that_of_the_last_partition() -> None:
     assert figures.recovery_s == pytest.approx(1.5)
 
 
-def test_a_partition_that_only_probes_reach_has_not_recovered() -> None:
+def test_partition_reached_only_by_probes_has_not_recovered() -> None:
     assert scored([delivered(0, 0, 0, probe=True, at=12.0)], [b"0/0/"]).recovery_s is None
 
 
-def test_a_partition_is_alive_if_its_probe_is_delivered() -> None:
+def test_partition_is_alive_if_its_probe_is_delivered() -> None:
     dead = sent(0, 1, probe=True)
     assert (
         scored(

@@ -8,7 +8,7 @@ from benchmarks.micro.baseline import Baseline, compare, python_version
 from benchmarks.micro.clock import Timed
 
 
-def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_baseline_is_loaded_as_it_was_saved(tmp_path: Path) -> None:
     baseline = Baseline.of({"encode": Timed(0.123456789, 5.0)})
     baseline.save(tmp_path / "baseline.json")
     assert (
@@ -18,7 +18,7 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path: Path) -> None:
     )
 
 
-def test_without_a_baseline_nothing_is_slower(tmp_path: Path) -> None:
+def test_comparison_without_a_baseline_is_not_slower(tmp_path: Path) -> None:
     baseline = Baseline.load(tmp_path / "none.json")
     [compared] = compare({"encode": Timed(1.0, 1.0)}, baseline)
     assert (baseline.python, compared.change, compared.slower) == ("", None, False)

@@ -25,17 +25,17 @@ def test_only_clients_that_were_asked_for_take_part() -> None:
     assert plan([CLOSED], ["jvm"], rounds=2, seconds=1) == []
 
 
-def test_what_takes_long_and_comes_out_the_same_is_run_once() -> None:
+def test_deterministic_long_row_is_run_once() -> None:
     assert len(plan([ROWS["scale-topics-all"]], CLIENTS, rounds=3, seconds=1)) == 1
     assert len(plan([ROWS["memory"]], CLIENTS, rounds=3, seconds=1)) == 2
 
 
-def test_the_estimate_follows_the_seconds() -> None:
+def test_estimate_follows_the_seconds() -> None:
     short, long = (plan([CLOSED], CLIENTS, 1, seconds)[0].estimate_s for seconds in (1, 3))
     assert long - short == 2 * CLOSED.lasts
 
 
-def test_a_client_that_fails_stops_nobody_and_counts_for_nothing() -> None:
+def test_failed_client_stops_no_other_client() -> None:
     told: list[str] = []
 
     def run(step: Step) -> Run:
@@ -51,7 +51,7 @@ def test_a_client_that_fails_stops_nobody_and_counts_for_nothing() -> None:
     assert told == ["", "round 1: 9 of 10", "", "", "", ""]
 
 
-def test_a_warm_up_by_time_is_part_of_the_estimate() -> None:
+def test_estimate_includes_a_warm_up_by_time() -> None:
     row = ROWS["transactions"]
     [step, *_] = plan([row], CLIENTS, 1, seconds=1)
     assert step.estimate_s == row.settings.warm_up_s + row.lasts + OVERHEAD_S

@@ -36,7 +36,7 @@ def step(row: str, tuning: Tuning = Tuning.EQUAL, **options: Any) -> Step:
     return Step(ROWS[row], "aioproducer", 0, 1.0, tuning, options)
 
 
-def test_a_row_is_run_as_it_is_declared() -> None:
+def test_row_is_run_as_declared() -> None:
     settings = asked().settings_of(step("bulk-keys"))
     assert (settings.seconds, settings.keys, settings.tuning) == (2.0, True, Tuning.EQUAL)
     assert asked().settings_of(step("lag")).seconds == 2.0 * ROWS["lag"].lasts
@@ -44,7 +44,7 @@ def test_a_row_is_run_as_it_is_declared() -> None:
     assert (best.tuning, best.options) == (Tuning.BEST, {"linger_ms": 1})
 
 
-def test_what_is_asked_for_changes_every_row() -> None:
+def test_command_line_options_apply_to_every_row() -> None:
     settings = asked(value_bytes=500, compression="lz4", uvloop=True).settings_of(step("bulk"))
     assert (settings.value_bytes, settings.compression, settings.json_like) == (500, "lz4", True)
     assert settings.uvloop
@@ -63,7 +63,7 @@ def test_each_table_has_its_rows() -> None:
     assert list(steps_of(asked(rows=("lag",)), Winners())) == [Tuning.EQUAL]
 
 
-def test_clients_at_their_best_have_what_the_sweep_found_for_their_row() -> None:
+def test_best_steps_use_the_winners_of_their_row() -> None:
     winners = Winners(rows={"closed": {"aiokafka": [{"options": {"linger_ms": 7}}]}})
     produce = {"linger.ms": 7}
     winners.note("fire", "confluent-produce", [{"options": produce}])
@@ -78,7 +78,7 @@ def test_clients_at_their_best_have_what_the_sweep_found_for_their_row() -> None
         steps_of(replace(what, rows=("fire",)), winners)
 
 
-def test_results_name_what_took_part_and_not_whose_cluster_it_was() -> None:
+def test_results_name_versions_and_hide_the_cluster() -> None:
     results = empty_results(asked(rows=("bulk",), bootstrap_servers="secret.example:9092"))
     assert "aioproducer" in results.versions
     assert "confluent-kafka" in results.versions
@@ -111,7 +111,7 @@ class FakeTopics:
 
 @pytest.mark.parametrize(("sent", "believed"), [(3, True), (4, False)])
 @pytest.mark.parametrize(("row", "at"), [("lone", "here:1"), ("closed-tls", "there:2")])
-def test_a_time_is_believed_only_if_every_record_arrived(
+def test_run_counts_only_if_every_record_arrived(
     monkeypatch: pytest.MonkeyPatch, sent: int, believed: bool, row: str, at: str
 ) -> None:
     calls: list[list[str]] = []
@@ -146,7 +146,7 @@ def test_a_time_is_believed_only_if_every_record_arrived(
         (("steady", "slow-broker", "zones", "memory-full"), set()),
     ],
 )
-def test_the_broker_is_warmed_up_with_what_will_be_asked_of_it(
+def test_broker_is_warmed_up_with_the_requested_rows(
     monkeypatch: pytest.MonkeyPatch, rows: tuple[str, ...], expected: set[str]
 ) -> None:
     monkeypatch.setattr(session, "answer_of", lambda *_: '{"sent": 3, "figures": {}, "series": []}')

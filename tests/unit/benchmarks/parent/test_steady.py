@@ -47,25 +47,25 @@ def test_brokers_count_the_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steady.measure("aiokafka", SETTINGS) == Run(sent=2, figures={"cpu_us": 1.0, "requests": 1_000.0})
 
 
-def test_a_claim_is_not_believed_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claimed_records_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, claims=3)
     with pytest.raises(MissingRecordsError):
         steady.measure("aiokafka", SETTINGS)
 
 
-def test_what_went_to_the_slow_broker_is_counted_in_its_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_share_is_counted_in_the_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, claims=4, settings=SLOW, partitions=(0, 1, 2, 11))
     run = steady.measure("aiokafka", SLOW)
     assert run.figures == {"cpu_us": 1.0, "requests": 1_000.0, "slow_share": 50.0}
 
 
-def test_nor_is_one_of_what_a_slow_broker_took(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claimed_records_beside_a_slow_broker_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     child(monkeypatch, claims=3, settings=SLOW)
     with pytest.raises(MissingRecordsError):
         steady.measure("aiokafka", SLOW)
 
 
-def test_one_broker_takes_its_time_for_every_produce_request() -> None:
+def test_slow_down_delays_every_produce_request() -> None:
     delays = {}
 
     class Scripted:
@@ -83,7 +83,7 @@ def test_one_broker_takes_its_time_for_every_produce_request() -> None:
     assert delays == {1: steady.OTHERS_S, 2: steady.OTHERS_S, 3: 0.1}
 
 
-def test_the_slow_broker_leads_the_partitions_that_are_counted_as_its_own() -> None:
+def test_slow_broker_leads_the_partitions_counted_for_it() -> None:
     with ThreadedCluster(brokers=steady.BROKERS, topics={steady.TOPIC: steady.PARTITIONS}) as cluster:
         known = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(steady.TOPIC)
     partitions = known.topics[steady.TOPIC].partitions

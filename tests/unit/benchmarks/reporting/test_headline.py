@@ -43,7 +43,7 @@ def test_each_table_has_a_headline_that_says_which_it_is() -> None:
         assert len(each.headings) == len(each.rows[0])
 
 
-def test_what_is_behind_is_said() -> None:
+def test_headline_marks_slower_figures() -> None:
     these = results()
     these.tables = {
         Tuning.DEFAULTS: {
@@ -69,7 +69,7 @@ def test_what_is_behind_is_said() -> None:
     assert reached(these) == ("Of 4 targets: 0 met the goal, 1 met only the minimum, 3 missed the minimum.")
 
 
-def test_a_goal_where_nothing_must_be_is_told_of_when_it_is_missed() -> None:
+def test_missed_goal_without_a_minimum_is_counted() -> None:
     these = results()
     these.tables = {Tuning.EQUAL: {"fire": played(aioproducer=100.0, confluent_aio=100.0)}}
     assert reached(these).endswith(
@@ -84,7 +84,7 @@ def test_rows_that_were_changed_have_no_verdict() -> None:
     assert "targets" not in markdown(other)
 
 
-def test_it_replaces_what_stands_between_the_marks(tmp_path: Path) -> None:
+def test_headline_replaces_the_text_between_the_marks(tmp_path: Path) -> None:
     page = tmp_path / "README.md"
     page.write_text(f"before\n{BEGINS}old\n{ENDS}after\n")
     write_into(page, results())
@@ -97,7 +97,7 @@ def test_it_replaces_what_stands_between_the_marks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", BEGINS, ENDS])
-def test_a_page_without_the_marks_is_refused(tmp_path: Path, text: str) -> None:
+def test_page_without_the_marks_is_refused(tmp_path: Path, text: str) -> None:
     page = tmp_path / "README.md"
     page.write_text(text)
     with pytest.raises(ValueError, match=r"README\.md lacks the marks of the headline"):
@@ -129,7 +129,7 @@ def test_sentence_names_the_weakest_ratio(tmp_path: Path) -> None:
     assert page.read_text() == f"before\n{BEGINS}\n{text}\n{ENDS}after\n"
 
 
-def test_what_is_told_is_measured() -> None:
+def test_headline_works_are_measured_rows() -> None:
     assert set(WORKLOADS) <= set(ROWS)
 
 

@@ -75,7 +75,7 @@ def test_pages_say_what_was_measured_where_and_with_what(written: Path, page: st
     assert "closed, aiokafka: round 2: ended with 1: / it" in text
 
 
-def test_the_html_page_needs_no_other_file(written: Path) -> None:
+def test_html_page_needs_no_other_file(written: Path) -> None:
     text = (written / "index.html").read_text()
     assert text.count("<svg") == len(PLOTS) - 1
     assert not re.search(r'(src|href)="(?!#)', text)
@@ -97,17 +97,17 @@ def test_ids_of_one_drawing_are_not_those_of_another(written: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_results_make_the_same_plots() -> None:
+def test_plots_of_equal_results_are_equal() -> None:
     assert all_plots(results()) == all_plots(results())
 
 
-def test_what_was_not_measured_is_not_drawn() -> None:
+def test_plots_need_measurements() -> None:
     nothing = results()
     nothing.tables = {}
     assert all_plots(nothing) == {}
 
 
-def test_the_index_leads_to_every_heading(written: Path) -> None:
+def test_index_links_to_every_heading(written: Path) -> None:
     page = (written / "README.md").read_text()
     headings = re.findall(r"^## (.*)$", page, re.MULTILINE)
     index = dict(re.findall(r"^- \[([^\]]*)\]\(#([^)]*)\)$", page, re.MULTILINE))
@@ -117,7 +117,7 @@ def test_the_index_leads_to_every_heading(written: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_missed_comes_before_the_index(tmp_path: Path) -> None:
+def test_missed_targets_come_before_the_index(tmp_path: Path) -> None:
     slow = results()
     slow.tables[Tuning.BEST]["closed"].runs["aioproducer"] = [run(records_s=200_000.0)]
     write(slow, tmp_path)

@@ -24,7 +24,7 @@ async def test_batches_have_as_many_records_as_the_shape_says(
 
 
 @pytest.mark.slow
-def test_a_curve_has_a_point_for_each_size() -> None:
+def test_curve_has_a_point_per_size() -> None:
     run = curve.measure("scale-partitions-ten", (10, 20), least_records=1_000)
     assert [size for size, _ in run.series] == [10, 20]
     assert all(cost > 0 for _, cost in run.series)

@@ -37,7 +37,7 @@ def test_only_who_is_asked_for_and_does_the_work_takes_part() -> None:
     assert steps_of(asked("closed", clients=("jvm",))) == []
 
 
-def test_the_best_is_noted_with_when_and_where_it_was_found() -> None:
+def test_winner_is_noted_with_date_and_versions() -> None:
     steps = steps_of(asked("lone", clients=("aiokafka",), rounds=1))
     rows = {"lone": Played(runs={step.player: [run(p50_ms=9.0 - (step.point or 0))] for step in steps})}
     winners = Winners(versions={"kafka-python": "3"})

@@ -23,13 +23,13 @@ def test_winners_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert Winners.load(path).options("closed", "aiokafka") == {"linger_ms": 1}
 
 
-def test_without_a_file_there_are_none(tmp_path: Path) -> None:
+def test_winners_are_empty_without_a_file(tmp_path: Path) -> None:
     winners = Winners.load(tmp_path / "best.json")
     with pytest.raises(LookupError, match="the options of aiokafka for closed were never swept"):
         winners.options("closed", "aiokafka")
 
 
-def test_what_failed_altogether_replaces_nothing() -> None:
+def test_empty_trial_keeps_the_earlier_winner() -> None:
     winners = Winners()
     winners.note("closed", "aiokafka", TRIED)
     winners.note("closed", "aiokafka", [])
@@ -37,7 +37,7 @@ def test_what_failed_altogether_replaces_nothing() -> None:
 
 
 @pytest.mark.parametrize(("figure", "best"), [("records_s", 2), ("p50_ms", 0)])
-def test_the_median_decides(figure: str, best: int) -> None:
+def test_ranking_uses_the_median(figure: str, best: int) -> None:
     played = Played(
         runs={
             "aiokafka 0": [run(**{figure: each}) for each in (1.0, 2.0, 90.0)],
@@ -50,7 +50,7 @@ def test_the_median_decides(figure: str, best: int) -> None:
     assert len(tried) == 3
 
 
-def test_what_failed_in_a_round_is_not_the_best() -> None:
+def test_ranking_excludes_options_that_failed_in_a_round() -> None:
     played = Played(
         runs={"aiokafka 0": [run(records_s=1.0)], "aiokafka 1": [run(records_s=9.0), None]},
         failures={"aiokafka 1": ["round 2: it broke"]},
