@@ -1,4 +1,4 @@
-"""What import-linter cannot see: files stay readable, inner packages have one entry, a batch has one owner."""
+"""Rules beyond import-linter: readable files, one entry per inner package, one owner per batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker itself: what was promised is accepted, and what was broken is named."""
+"""The checker: it accepts correct histories and names broken promises."""
 
 from __future__ import annotations
 

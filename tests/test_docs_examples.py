@@ -1,4 +1,4 @@
-"""The programs of the pages run, and print what the pages say."""
+"""The programs of the pages run, and print the output on the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of the page about security run, each on a cluster that is set up as the page says."""
+"""The programs of the page about security run, each on a cluster set up as on the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be imported from the top package: a contract."""
+"""The names exported by the top package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fakes, next to what they stand for: what they take, what they tell, and what comes of it."""
+"""The fakes compared with the real classes: parameters, notifications and effects."""
 
 from __future__ import annotations
 

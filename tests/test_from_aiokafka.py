@@ -1,4 +1,4 @@
-"""The page for those who come from other clients: each row of its tables is true of these clients, and of ours."""
+"""The page about moving from other clients: each row of its tables holds for those clients and for this one."""
 
 from __future__ import annotations
 

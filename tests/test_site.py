@@ -1,4 +1,4 @@
-"""The site: its links and what it is made of, and that what its first pages promise is what their programs print."""
+"""The site: its links, its parts, and the printed output of the programs on its first pages."""
 
 from __future__ import annotations
 

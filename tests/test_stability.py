@@ -1,4 +1,4 @@
-"""The page about stability: what it calls public is there, and what pages and examples use is on it."""
+"""The page about stability: its public names exist, and it has every name used in pages and examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark suite, for a moment, on a real broker: that it runs, not how fast anything is."""
+"""A short run of the benchmark suite on a real broker, without a check of speeds."""
 
 from __future__ import annotations
 

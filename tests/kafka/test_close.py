@@ -1,4 +1,4 @@
-"""What a producer leaves behind: whatever it called acknowledged, and an exact account of the rest."""
+"""The log after `close`: all acknowledged records, and an exact count of the others."""
 
 from __future__ import annotations
 

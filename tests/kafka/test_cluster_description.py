@@ -1,4 +1,4 @@
-"""What `Producer.cluster` says of a real Apache Kafka, and `purge` while it writes."""
+"""`Producer.cluster` on a real Apache Kafka, and `purge` during writes."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ has its orders then waits for that."""
 
 @pytest.fixture
 def fresh_kafka(request: pytest.FixtureRequest) -> Iterator[ApacheKafka]:
-    """A broker whose topics have the names that the programs give them."""
+    """A broker with the topic names of the programs."""
     with ApacheKafka(
         transaction_version=request.getfixturevalue("version"),
         properties={"group.min.session.timeout.ms": 1_000, "auto.create.topics.enable": "false"},
@@ -52,7 +52,7 @@ def programs(tmp_path: Path) -> Path:
 
 @contextmanager
 def running(program: Path, kafka: ApacheKafka, name: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run one of the programs; it has to be there still at the end, unless it was killed."""
+    """Run one of the programs, and check that it still runs at the end unless it was killed."""
     with subprocess.Popen(
         [
             sys.executable,
@@ -74,7 +74,7 @@ def running(program: Path, kafka: ApacheKafka, name: str) -> Iterator[subprocess
 
 
 async def order(kafka: ApacheKafka, first: int, count: int) -> None:
-    """Send so many orders more, numbered from *first* on."""
+    """Send *count* more orders, numbered from *first* on."""
     async with Producer(kafka.bootstrap_servers) as producer:
         numbers = range(first, first + count)
         await producer.send_many(
@@ -88,7 +88,7 @@ def parcels(kafka: ApacheKafka) -> Counter[bytes | None]:
 
 
 def await_parcels(kafka: ApacheKafka, count: int) -> None:
-    """Return when there are so many, or more."""
+    """Return once there are *count* or more."""
     deadline = time.monotonic() + PATIENCE_S
     while (there := parcels(kafka).total()) < count:
         assert time.monotonic() < deadline, f"{there} of {count} parcels"

@@ -1,4 +1,4 @@
-"""FastStream publishes with our producer, on a real Kafka: what other clients read is what its calls returned."""
+"""FastStream with this producer on a real Kafka: other clients read the results of its calls."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_batch_returns_the_outcome_of_each_record(kafka: ApacheKafka, new_
 async def test_handlers_publish_in_a_transaction_with_their_offsets(
     kafka: ApacheKafka, new_topic: NewTopic
 ) -> None:
-    """The third order fails at first: its transaction is aborted, and it is read again."""
+    """The first attempt at the third order fails: its transaction is aborted and the order is read again."""
     orders, parcels, bills = new_topic(1), new_topic(1), new_topic(1)
     attempts: list[int] = []
     done = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The harness itself: what the other tests of this directory take for granted."""
+"""The harness of the tests in this directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def produce(kafka: ApacheKafka, topic: str, records: list[Record]) -> None:
 
 
 def some_records(count: int, *, partitions: int = 1) -> list[Record]:
-    """Records with and without keys, values and headers, in the order in which they will be read."""
+    """Records with and without keys, values and headers, in the order of reading."""
     records = [
         Record(
             partition=index % partitions,

@@ -1,4 +1,4 @@
-"""The checker of the loads itself: a promise that is broken is noticed, each by its own name."""
+"""The checker of the loads: it reports each broken promise by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the producer counts, next to what is in the log of a real broker."""
+"""Metrics of the producer compared with the log of a real broker."""
 
 from __future__ import annotations
 

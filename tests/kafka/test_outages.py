@@ -24,7 +24,7 @@ SMALL_BATCHES = 1_000  # bytes: so that many are queued, and five in flight, whe
 
 
 class Stream:
-    """Numbered records, to the partitions in turn, and what was told of each."""
+    """Numbered records, sent to the partitions in turn, and their outcomes."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self.producer = producer
@@ -63,7 +63,7 @@ def numbers_in(log: list[Record]) -> list[list[int]]:
 
 
 def assert_exactly_once(stream: Stream, log: list[Record]) -> None:
-    """All there, once, in order, and where we were told."""
+    """All records are stored once, in order, at their acknowledged offsets."""
     called = [Called(b"%07d" % number, where) for number, where in enumerate(stream.sent)]
     logs = logs_of(stream.topic, log)
     findings = check_records(called, logs, idempotent=True)
@@ -119,7 +119,7 @@ async def test_restart_harms_a_stream_only_as_its_acks_allow(
 async def test_records_stored_before_a_restart_are_not_stored_twice(
     spare_kafka: ApacheKafka, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
+    """All answers were lost, and the snapshot of the leader has only the last batch, so it denies the others."""
     topic = f"forgotten-{count}"
     spare_kafka.create_topic(topic, 1)
     take, lost = ResponseHandler.take, asyncio.Event()

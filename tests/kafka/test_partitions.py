@@ -1,4 +1,4 @@
-"""Which partition a record goes to: where other clients put its key, and where there are new ones."""
+"""Partitions of records: the choice of other clients for a key, and new partitions."""
 
 from __future__ import annotations
 

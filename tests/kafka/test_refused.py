@@ -1,4 +1,4 @@
-"""What the broker refuses: too large batches come again in parts, bad records fail alone, the others go on."""
+"""Refusals by the broker: too large batches are split, bad records fail alone, other records are sent."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_batches_over_the_topic_limit_are_split_in_order(
 async def test_stored_batch_is_not_stored_again_in_parts(
     kafka: ApacheKafka, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limit was lowered before we could ask again: the broker does not say that it has it, it refuses the parts."""
+    """The limit was lowered before the retry: the broker does not report the duplicate, it refuses the parts."""
     topic, lost = new_topic(), asyncio.Event()
     take = ResponseHandler.take
 
@@ -168,7 +168,7 @@ async def test_record_with_an_old_timestamp_fails_alone(
 async def test_partitions_with_epochs_of_their_own_share_a_request(
     kafka: ApacheKafka, new_topic: NewTopic
 ) -> None:
-    """A record that is refused costs its partition an epoch; the others go on under theirs, with the same producer id."""
+    """A refused record bumps the epoch of its partition; other partitions keep theirs under the same producer id."""
     topic = new_topic(partitions=3, max_message_bytes="2000")
     rounds = 20
     async with Producer(kafka.bootstrap_servers, linger_ms=5) as producer:

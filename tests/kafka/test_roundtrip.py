@@ -1,4 +1,4 @@
-"""What is sent is what other clients read: every shape of record, way to send, compression and acks."""
+"""Records sent equal the records read by other clients: every shape, way to send, compression and acks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEVELS: list[ProducerOptions] = [
 
 
 class BatchHeader(NamedTuple):
-    """What a stored batch says of itself."""
+    """Fields of the header of a stored batch."""
 
     codec: Codec
     producer_id: int

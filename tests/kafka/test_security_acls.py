@@ -1,4 +1,4 @@
-"""What an authorizer denies fails alone: the records concerned, at once; others go on."""
+"""Denials by an authorizer: denied records fail at once, other records are sent."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ either = pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent",
 
 
 def as_user(kafka: SecuredKafka, user: str) -> ProducerOptions:
-    """Make *user*, and return what they log in with."""
+    """Create *user*, and return the options for a login."""
     set_password(kafka, user, "password")
     chosen = options(kafka, "SASL", "SCRAM-SHA-512")
     return chosen | {"sasl_username": user, "sasl_password": "password"}
@@ -78,7 +78,7 @@ async def test_send_creates_the_topic_when_the_user_may(secured: SecuredKafka, s
 async def test_user_without_write_access_gets_no_producer_id(
     secured: SecuredKafka, secured_topic: str
 ) -> None:
-    """Bob may see the topic, and that is all: the cluster gives him no producer id."""
+    """Bob may only describe the topic, so the cluster refuses a producer id."""
     allow(secured, "bob", AclOperation.DESCRIBE, [secured_topic])
     chosen = options(secured, "SASL", "SCRAM-SHA-512", "bob")
     async with Producer(secured.at("SASL"), **chosen) as producer:

@@ -1,4 +1,4 @@
-"""What a user may get wrong: `start()` says at once what it is and what to do, in words."""
+"""Mistakes of users: the error of `start()` names the mistake and the remedy at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TLS12: Final[ProducerOptions] = {"ssl_enabled_protocols": "TLSv1.2"}
 
 
 class Unheard:
-    """A mechanism that the broker was not told of, though it knows its name."""
+    """A mechanism that the broker supports but has not enabled."""
 
     name: Final = "GSSAPI"
 
@@ -37,7 +37,7 @@ class Unheard:
 
 
 class Mistake(NamedTuple):
-    """How it is made, and what it has to be answered with."""
+    """A mistake and its expected message."""
 
     listener: str
     given: Callable[[SecuredKafka], ProducerOptions]

@@ -1,4 +1,4 @@
-"""Every security protocol with every mechanism: what is sent, another client reads."""
+"""Every security protocol with every mechanism: another client reads the records sent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Trust: TypeAlias = Callable[[SecuredKafka, Path], ProducerOptions]
 
 
 async def write(producer: Producer, topic: str) -> str | None:
-    """Send RECORDS to partition 0; return the version of TLS that they went over."""
+    """Send RECORDS to partition 0, and return the TLS version of the connection."""
     async with producer:
         await producer.send_many(topic, RECORDS[:-1], partitions=[0] * (len(RECORDS) - 1))
         await producer.send(topic, RECORDS[-1], partition=0)
@@ -42,7 +42,7 @@ async def write(producer: Producer, topic: str) -> str | None:
 
 
 def tls_version(producer: Producer) -> str | None:
-    """Return what all connections of *producer* speak."""
+    """Return the TLS version of all connections of *producer*."""
     objects = [each._transport.get_extra_info("ssl_object") for each in connections(producer)]
     [version] = {None if each is None else each.version() for each in objects}
     return version

@@ -1,4 +1,4 @@
-"""Certificates, passwords and tokens that change under load: nobody restarts a producer, and no record is lost."""
+"""Certificates, passwords and tokens that change under load, without a restart or a lost record."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ BACKOFF: Final[ProducerOptions] = {"reconnect_backoff_ms": 50, "reconnect_backof
 
 
 class Outage:
-    """Sends a record now and then while nobody is let in, and notes what became of each, and after how long."""
+    """Sends records while logins are refused, and stores their outcomes and durations."""
 
     def __init__(self, producer: Producer, topics: list[str]) -> None:
         self.failed: list[tuple[float, ProducerError]] = []
@@ -71,7 +71,7 @@ def is_refusal(error: BaseException | None) -> bool:
 
 
 def check_outage(outage: Outage, *says: str) -> None:
-    """Every record failed, soon, with what is to be mended."""
+    """Every record failed soon, with an error that names the cause."""
     assert not outage.acknowledged
     assert outage.failed
     assert max(took_s for took_s, _ in outage.failed) < TOLD_WITHIN_S

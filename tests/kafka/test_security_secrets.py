@@ -26,7 +26,7 @@ USER: Final = "planted-user"
 
 
 class Plant(NamedTuple):
-    """A way to log in, and what nobody may see of it."""
+    """A login and its secrets."""
 
     listener: str
     options: ProducerOptions

@@ -1,4 +1,4 @@
-"""Sessions of three seconds, under load: logging in again costs no record, doubles none and reorders none (KIP-368).
+"""Sessions of three seconds under load: re-authentication loses, duplicates and reorders no record (KIP-368).
 
 `RECORDS=100000` makes it a long run.
 """
@@ -39,7 +39,7 @@ STREAMS: Final[list[tuple[str, MechanismName, Literal["all", 0]]]] = [
 
 
 class Counted:
-    """Credentials that tell how often they were asked for."""
+    """Credentials that count their calls."""
 
     def __init__(self, mechanism: str) -> None:
         self.logins = 0

@@ -26,7 +26,7 @@ def order(number: int) -> str:
 def test_file_sent_in_two_parts_is_stored_once_in_order(
     kafka: ApacheKafka, topic: str, tmp_path: Path
 ) -> None:
-    """The first call stops at a line that makes no sense; when that is mended, the second one goes on there."""
+    """The first call stops at an invalid line; after a correction the second call continues there."""
     orders, checkpoint = tmp_path / "orders.jsonl", tmp_path / "checkpoint"
     lines = [order(number) for number in range(RECORDS)]
     where = ("--bootstrap-servers", kafka.bootstrap_servers)

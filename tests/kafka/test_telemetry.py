@@ -41,13 +41,13 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 
 async def pushes(receiver: Receiver, client_id: str, enough: Callable[[list[Push]], bool]) -> list[Push]:
-    """Return what a client has pushed, once there is enough."""
+    """Return the pushes of a client once there are enough."""
     return await asyncio.to_thread(receiver.await_pushes, client_id, enough, PATIENCE_S)
 
 
 @contextmanager
 def java_producing(*properties: str) -> Iterator[None]:
-    """Have the JVM client send for as long as it takes."""
+    """Run the JVM client until the body ends."""
     tool = (find_java(), "-cp", class_path(), "org.apache.kafka.tools.ProducerPerformance")
     rate = ("--num-records", "1000000", "--throughput", "20", "--record-size", "10")
     with subprocess.Popen(

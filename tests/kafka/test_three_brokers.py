@@ -36,7 +36,7 @@ async def test_other_brokers_take_over_from_a_frozen_broker(
 async def test_records_are_delivered_after_a_frozen_controller_resumes(
     three_brokers: ApacheKafka,
 ) -> None:
-    """Without it no leader is elected and no replica leaves the in-sync ones: everybody waits for it."""
+    """Without the controller no leader is elected and no replica leaves the ISR, so all clients wait."""
     async with under_load(three_brokers) as loads:
         three_brokers.freeze(CONTROLLER)
         try:

@@ -1,4 +1,4 @@
-"""Whose clock counts: the sender's, or with message.timestamp.type=LogAppendTime the broker's."""
+"""Record timestamps: from the sender, or from the broker with message.timestamp.type=LogAppendTime."""
 
 from __future__ import annotations
 

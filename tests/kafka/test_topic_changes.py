@@ -1,4 +1,4 @@
-"""An administrator changes a topic that two producers write to; neither has to be made anew."""
+"""An administrator changes a topic that two producers write to; both producers continue."""
 
 from __future__ import annotations
 

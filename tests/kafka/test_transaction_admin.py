@@ -1,4 +1,4 @@
-"""`TransactionAdmin` on a real Kafka of either transaction version: what it says is what readers of committed records see."""
+"""`TransactionAdmin` on a real Kafka of both transaction versions: its results match read_committed consumers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def admin(kafka: ApacheKafka) -> AsyncIterator[TransactionAdmin]:
 async def prepare(
     kafka: ApacheKafka, topic: str | None, name: str = "", *, timeout_ms: int = 60_000
 ) -> PreparedTransaction:
-    """Return a transaction with a record in each partition of *topic*, whose producer is gone."""
+    """Return a transaction with a record in each partition of *topic*, whose producer has been closed."""
     async with (
         Producer(
             kafka.bootstrap_servers,

@@ -1,4 +1,4 @@
-"""Our messages of transactions, at a real coordinator of either transaction version, read back with another client."""
+"""Transaction requests at a real coordinator of both transaction versions, read back with another client."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def by_hand(producer: Producer, ledger: Ledger, number: int) -> None:
 
 
 async def abort_if_open(producer: Producer) -> None:
-    """Leave what the cancelled call has left; an end that is under way goes on, and the next begin waits for it."""
+    """Recover from the cancelled call; a running end continues, and the next begin waits for it."""
     assert producer._engine is not None
     transactions = producer._engine.transactions
     assert transactions is not None

@@ -23,7 +23,7 @@ in_thread = asyncio.to_thread
 
 @pytest.fixture(scope="session")
 def clusters(request: pytest.FixtureRequest) -> Iterator[Callable[[int], ApacheKafka]]:
-    """Three brokers of each transaction version, started for whoever asks first."""
+    """Three brokers of each transaction version, started at the first use."""
     properties: dict[str, str | int] = {
         "auto.create.topics.enable": "false",
         "broker.session.timeout.ms": 2_000,
@@ -97,7 +97,7 @@ async def everybody_is_back(kafka: ApacheKafka, topic: str) -> None:
 
 
 class Trouble:
-    """A node that is gone, or frozen, until `mended`."""
+    """A node that is stopped or frozen until `mended`."""
 
     def __init__(self, kafka: ApacheKafka, node: int, how: str) -> None:
         self._kafka, self._node, self._how = kafka, node, how
@@ -137,7 +137,7 @@ def in_short(case: Mapping[str, Any]) -> bool:
 async def test_transaction_survives_the_loss_of_a_node_at_a_step(
     kafka: ApacheKafka, topic: str, step: str, abort: bool, coordinated: bool, how: str
 ) -> None:
-    """Nothing fails: others take over, and the producer goes on with them, and when it is back."""
+    """Nothing fails: other brokers take over, and the producer continues with them and with the returned broker."""
     ledger = Ledger(kafka.bootstrap_servers, topic)
     name, node = await id_at(kafka, topic, coordinated=coordinated)
     trouble = Trouble(kafka, node, how)
@@ -165,7 +165,7 @@ async def test_transaction_survives_the_loss_of_a_node_at_a_step(
 async def test_transactions_survive_the_loss_of_nodes_in_turn(
     kafka: ApacheKafka, topic: str, how: str
 ) -> None:
-    """Four producers, whose coordinators are different ones, write transactions all the time."""
+    """Four producers with different coordinators write transactions all the time."""
     ledger = Ledger(kafka.bootstrap_servers, topic)
     ids = [f"{topic}-{number}" for number in range(4)]
     done = asyncio.Event()

@@ -1,4 +1,4 @@
-"""`aioproducer transactions` and `aioproducer send --transactional-id`, read back by others."""
+"""`aioproducer transactions` and `aioproducer send --transactional-id`, read back with other clients."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def committed(kafka: ApacheKafka, topic: str) -> list[bytes | None]:
 
 
 def ended(kafka: ApacheKafka, name: str) -> str:
-    """Return how the id's last transaction ended, once its markers are written."""
+    """Return the end of the last transaction of the id, once its markers are written."""
     while True:
         shown = call("transactions", "describe", name, "-b", kafka.bootstrap_servers, "--json")
         state = json.loads(shown.stdout)[name]["state"]

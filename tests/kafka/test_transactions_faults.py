@@ -1,6 +1,6 @@
 """Every request of a transaction goes wrong in every way, before a real Kafka of either version: all or nothing.
 
-What is told of a transaction is compared with what a read_committed consumer of somebody else's sees of it.
+The outcome of each transaction is compared with the records that another client's read_committed consumer sees.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def producer_of(stand: Stand, name: str, **options: Any) -> Producer:
 
 
 class OnPurpose(Exception):
-    """What the body of a transaction raises."""
+    """Error raised in the body of a transaction."""
 
 
 def raise_if(abort: bool) -> None:
@@ -76,7 +76,7 @@ def raise_if(abort: bool) -> None:
 
 
 async def transact(producer: Producer, topic: str, number: int, *, abort: bool = False) -> str:
-    """Write a transaction, with offsets, on all partitions; return what is told of it."""
+    """Write a transaction with offsets on all partitions, and return its outcome."""
     records = [f"{number}/{index}".encode() for index in range(RECORDS)]
     try:
         async with producer.transaction() as transaction:
@@ -96,7 +96,7 @@ async def transact(producer: Producer, topic: str, number: int, *, abort: bool =
 
 
 async def check_topic(stand: Stand, topic: str, told: list[str]) -> None:
-    """Compare what was told with what is there."""
+    """Compare the outcomes with the log."""
     await settled(stand.servers, topic)
     seen = await asyncio.to_thread(
         read_with_librdkafka, stand.servers, topic, isolation_level="read_committed"

@@ -1,4 +1,4 @@
-"""The feature `transaction.version` is switched on a living cluster, under load: nothing is lost, and nobody notices."""
+"""The feature `transaction.version` is changed on a running cluster under load, without errors or lost records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def in_short(case: Mapping[str, Any]) -> bool:
 async def test_transaction_version_can_be_switched_under_load(
     stand: Stand, stand_topic: str, reconnect: bool
 ) -> None:
-    """A producer hears of it when it connects anew; until then it goes on as before, which brokers understand."""
+    """A producer learns the new version at its next connection; brokers accept the old version until then."""
     ledger = Ledger(stand.servers, stand_topic)
     other = 3 - stand.version
     ids = [f"{stand_topic}-{number}" for number in range(3)]

@@ -43,7 +43,7 @@ async def transforming(stand: Stand, topic: str, name: str, killed_at: str = "")
 
 
 async def said(process: Process, what: str) -> None:
-    """Wait until a line of its has *what* in it."""
+    """Wait for a line of the member with *what*."""
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
         while what not in (line := (await process.stdout.readline()).decode()):
@@ -57,7 +57,7 @@ async def drained(process: Process) -> None:
 
 
 async def transformed(stand: Stand, topic: str, expected: int) -> Counter[bytes]:
-    """Return what is in the sink, once there are so many, or more."""
+    """Return the records in the sink once there are *count* or more."""
     deadline = time.monotonic() + PATIENCE_S
     seen: list[Record] = []
     while len(seen) < expected:
@@ -69,7 +69,7 @@ async def transformed(stand: Stand, topic: str, expected: int) -> Counter[bytes]
 
 
 class Source:
-    """Numbered records, written at a pace until it is enough."""
+    """Numbered records, written at a constant pace."""
 
     def __init__(self, servers: str, topic: str) -> None:
         self.count = 0

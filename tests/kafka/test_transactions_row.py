@@ -1,4 +1,4 @@
-"""Transactions one after the other on a real Kafka of either version: told and seen agree, and nothing stays open."""
+"""Consecutive transactions on a real Kafka of both versions: outcomes match the log, and none stays open."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ async def test_commit_fails_when_an_unawaited_record_failed(
 
 
 class OnPurpose(Exception):
-    """What the body of a transaction raises."""
+    """Error raised in the body of a transaction."""
 
 
 async def aborted_by_hand(producer: Producer, ledger: Ledger) -> None:
@@ -185,7 +185,7 @@ Way: TypeAlias = Callable[[Producer, Ledger], Awaitable[None]]
     ids=lambda way: way.__name__,
 )
 async def test_failed_transaction_is_not_left_open(stand: Stand, stand_topic: str, way: Way) -> None:
-    """When the call returns, it is over, or the coordinator has it down that it is."""
+    """When the call returns, the coordinator has completed the transaction or stored its end."""
     ledger = Ledger(stand.servers, stand_topic)
     async with TransactionAdmin(stand.servers) as admin:
         await admin.describe(stand_topic)  # so that it is connected, and soon asks

@@ -1,6 +1,6 @@
-"""The transaction timeout runs out, and somebody meets it first; on a real Kafka of either version.
+"""The transaction timeout expires during each call, on a real Kafka of both versions.
 
-Under version 2 the same producer goes on. Under version 1 nothing tells a timeout from a successor: it is fatal.
+Under version 2 the same producer continues. Under version 1 a timeout looks like a successor and is fatal.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def an_abort(producer: Producer, topic: str) -> None:
 
 
 def told(outcome: object) -> Outcome:
-    """Return what a commit after it has told."""
+    """Return the outcome of a commit after the timeout."""
     if outcome is None:
         return Outcome.COMMITTED
     assert isinstance(outcome, ProducerError)
@@ -117,7 +117,7 @@ async def test_expired_transaction_fails_the_next_call(
 
 
 async def test_expired_transaction_fails_without_a_call(stand: Stand, stand_topic: str) -> None:
-    """It runs from the first write: a transaction that waits for longer before that is in time."""
+    """The timeout starts at the first write, so a longer wait before the first write is harmless."""
     ledger = Ledger(stand.servers, stand_topic)
     other = f"{stand_topic}-other"
     async with (
@@ -138,7 +138,7 @@ async def test_expired_transaction_fails_without_a_call(stand: Stand, stand_topi
 
 @pytest.mark.long
 async def test_transaction_of_a_dead_writer_expires(stand: Stand, stand_topic: str) -> None:
-    """It is left open, as by close(0), and holds nobody back for longer than its timeout."""
+    """The transaction is left open, as by close(0), and blocks consumers only until its timeout."""
     ledger = Ledger(stand.servers, stand_topic)
     producer = Producer(stand.servers, transactional_id=stand_topic, transaction_timeout_ms=TIMEOUT_MS)
     await producer.start()

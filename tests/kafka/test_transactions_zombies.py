@@ -1,4 +1,4 @@
-"""Writers that are killed, and writers that do not know that a successor has their transactional id, at every step."""
+"""Killed writers, and writers that a successor with the same transactional id has fenced, at every step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def line_of(process: Process) -> str:
 
 
 async def reached(process: Process, step: str) -> None:
-    """Wait until it says that it is at *step*."""
+    """Wait until the writer has printed *step*."""
     async with asyncio.timeout(PATIENCE_S):
         while await line_of(process) != step:
             pass
@@ -136,7 +136,7 @@ def taken_over_in_short(case: Mapping[str, Any]) -> bool:
 async def test_successor_takes_over_from_a_running_writer(
     stand: Stand, stand_topic: str, step: str, abort: bool
 ) -> None:
-    """All that the zombie is told is that it is over, at the latest by the end of its next transaction."""
+    """The zombie gets a fatal error at the latest at the end of its next transaction."""
     ledger = Ledger(stand.servers, stand_topic)
     zombie = Producer(stand.servers, transactional_id=stand_topic)
     successor = Producer(stand.servers, transactional_id=stand_topic)
@@ -170,7 +170,7 @@ async def test_successor_takes_over_from_a_running_writer(
 async def test_successor_takes_over_while_end_txn_is_unanswered(
     stand: Stand, stand_topic: str, what: What
 ) -> None:
-    """The zombie asks again, and is refused: whether it was committed the coordinator cannot tell it any more."""
+    """The retry of the zombie is refused: the coordinator can no longer report the outcome of its commit."""
     ledger = Ledger(stand.servers, stand_topic)
     fault = stand.proxy.add(EndTxnRequest, what)
     async with Producer(stand.servers, transactional_id=stand_topic, request_timeout_ms=2_000) as zombie:
@@ -238,7 +238,7 @@ async def test_fenced_producer_leaves_an_open_transaction_alone(
 async def test_frozen_writer_leaves_its_successor_alone(
     stand: Stand, stand_topic: str, step: str, end: str
 ) -> None:
-    """It is stopped in a transaction, and continued in one of its successor."""
+    """The writer is stopped in its transaction and continued during a transaction of its successor."""
     ledger = Ledger(stand.servers, stand_topic)
     number = ledger.open()
     async with writing(stand, stand_topic, f"{step}!", end) as zombie:

@@ -1,4 +1,4 @@
-"""Each version of each request that we know, with a broker that knows them all."""
+"""Each supported version of each request, with a broker that supports all of them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_every_version_of_every_request_works(
 async def test_old_broker_refuses_zstd(
     kafka: ApacheKafka, new_topic: NewTopic, cap: Cap, version: int
 ) -> None:
-    """KIP-110: before version 7 of Produce a broker could not know what to do with it."""
+    """KIP-110: brokers accept zstd from version 7 of Produce on."""
     topic = new_topic()
     cap(ProduceRequest, version)
     async with Producer(kafka.bootstrap_servers, compression_type="zstd") as producer:

@@ -1,4 +1,4 @@
-"""A hundred thousand records: none lost, none twice, none out of order, each where the producer said it is."""
+"""A hundred thousand records: none lost, duplicated or out of order, each at its acknowledged offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GSSAPI on a real Apache Kafka and a real KDC: tickets, keytabs, sessions that end, and what may be wrong."""
+"""GSSAPI on a real Apache Kafka and a real KDC: tickets, keytabs, sessions that expire, and mistakes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HELD_UP_S: Final = 0.3
 def options(
     kafka: SecuredKafka, listener: str, keytab: Path | None = None, user: str = "alice"
 ) -> ProducerOptions:
-    """Return what a producer needs; without *keytab*, a ticket."""
+    """Return the options of a producer; without *keytab* it uses a ticket."""
     chosen: ProducerOptions = {
         "security_protocol": "SASL_SSL" if listener == "KERBEROS_TLS" else "SASL_PLAINTEXT",
         "sasl_mechanism": "GSSAPI",
@@ -99,7 +99,7 @@ async def test_aiokafka_compatible_producer_logs_in(
 async def test_librdkafka_logs_in_with_the_same_keytab(
     kerberized: SecuredKafka, topic: str, kdc: Kdc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So what refuses us elsewhere in this file refuses us rightly."""
+    """This login succeeds, so the refusals of other tests have their intended cause."""
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{kdc.ticket('alice')}")
     async with TheirProducer(
         bootstrap_servers=kerberized.at("KERBEROS"),
@@ -135,7 +135,7 @@ async def test_reauthentication_harms_no_stream(
 
 
 async def refusal(kafka: SecuredKafka, chosen: ProducerOptions) -> str:
-    """Return what `start` says, at once."""
+    """Return the error of `start`, which is raised at once."""
     producer = Producer(kafka.at("KERBEROS"), **chosen)
     began_at = time.monotonic()
     try:
@@ -204,7 +204,7 @@ async def test_login_fails_when_the_service_is_unknown(kerberized: SecuredKafka,
 async def test_login_fails_with_a_ticket_for_another_service(
     kerberized: SecuredKafka, kdc: Kdc, keytab: Path
 ) -> None:
-    """The KDC gives it, the broker does not take it."""
+    """The KDC issues the ticket, and the broker refuses it."""
     kdc.keytab("elsewhere/localhost")
     chosen = options(kerberized, "KERBEROS", keytab)
     chosen["sasl_kerberos_service_name"] = "elsewhere"
@@ -241,7 +241,7 @@ async def test_silent_kdc_blocks_no_other_task(kerberized: SecuredKafka, kdc: Kd
 
 
 async def test_principals_of_one_process_never_mix(kerberized: SecuredKafka, topic: str, kdc: Kdc) -> None:
-    """Each login has a ticket cache of its own in memory, which is gone after it."""
+    """Each login has its own ticket cache in memory, which is deleted after the login."""
     chosen = {user: options(kerberized, "KERBEROS", kdc.keytab(user), user) for user in ("alice", "carol")}
 
     async def log_in(user: str) -> None:

@@ -15,7 +15,7 @@ from tests.packaging.environments import ROOT, make_environment
 
 
 class Distributions(NamedTuple):
-    """What would be uploaded, and what is made of it."""
+    """The distributions of a release, and the wheel built from the sdist."""
 
     wheel: Path
     sdist: Path

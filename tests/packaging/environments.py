@@ -1,4 +1,4 @@
-"""Virtual environments that hold what they are told to, and nothing else: not even pip."""
+"""Virtual environments with only the given requirements, without pip."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ HEADING = re.compile(r"^## \[?(?P<version>\d[^\s\]]*)\]?(?: - (?P<date>\S+))?$",
 
 
 def of_project(project: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is missing in the table `project` of pyproject.toml."""
+    """Yield missing entries of the table `project` of pyproject.toml."""
     if not project.get("urls"):
         yield URLS
 
 
 def of_changelog(text: str, version: str) -> Iterator[str]:
-    """Yield what is wrong with the section of *version*: `## 1.2.3 - 2030-12-31`."""
+    """Yield mistakes in the section of *version*: `## 1.2.3 - 2030-12-31`."""
     for heading in HEADING.finditer(text):
         if heading["version"] == version:
             try:
@@ -82,7 +82,7 @@ def of_distributions(folder: Path, version: str) -> Iterator[str]:
 
 
 def of_metadata(metadata: bytes) -> Iterator[str]:
-    """Yield what is wrong with METADATA or PKG-INFO, and with the README in it."""
+    """Yield mistakes in METADATA or PKG-INFO, and in its README."""
     try:
         said = Metadata.from_email(metadata)
     except ExceptionGroup as invalid:
@@ -100,7 +100,7 @@ def of_metadata(metadata: bytes) -> Iterator[str]:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """Return what git says of the checkout at *root*."""
+    """Return the output of git for the checkout at *root*."""
     return subprocess.run(("git", *arguments), cwd=root, check=True, capture_output=True, text=True).stdout
 
 

@@ -1,4 +1,4 @@
-"""What is in the wheel and in the sdist."""
+"""The contents of the wheel and of the sdist."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_pip_selects_the_wheel_of_the_platform(
 
 @pytest.mark.parametrize("abi", ["cp313t", "cp314t"])
 def test_free_threaded_python_accepts_the_pure_wheel_alone(abi: str) -> None:
-    """It has no limited API. An old pip may not know this, but the pip of such a Python does."""
+    """A free-threaded Python has no limited API; its pip skips abi3 wheels."""
     version = (3, int(abi[3:-1]))
     platforms = [each for tag in RELEASED for each in tag.split(".")]
     accepted = {

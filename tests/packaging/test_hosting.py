@@ -1,4 +1,4 @@
-"""What the place that hosts the repository reads, and pre-commit: it parses, and what it runs is there."""
+"""Configuration files of the hosting service and of pre-commit: they parse, and their targets exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/licences.md says what the packages say."""
+"""docs/licences.md has the licences in the metadata of the packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `make release-check` refuses."""
+"""Refusals of `make release-check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question to two producers, aiokafka's and ours under its name, and what each answers."""
+"""One call to two producers, aiokafka's and the compatible producer, and the result of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def outcome(of: Awaitable[Any]) -> Any:
 async def of_both(
     ask: Callable[[Any, Cluster], Awaitable[Any]], client: type[Any] | None = None, **options: Any
 ) -> list[Any]:
-    """Return what *ask* gets from a started producer of aiokafka's, and from one of ours; each has its own cluster."""
+    """Return the results of *ask* with a producer of aiokafka and a compatible one, each on its own cluster."""
     got = []
     for module in CLIENTS:
         kind = (

@@ -17,7 +17,7 @@ Call: TypeAlias = Callable[[], Coroutine[Any, Any, Any]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a call that somebody wanted to cancel."""
+    """Outcome of a call that a test cancels."""
 
     returned: bool = False
     result: Any = None
@@ -30,7 +30,7 @@ Manner: TypeAlias = Callable[[Call, int], Coroutine[Any, Any, Outcome]]
 
 
 class Trigger:
-    """Does something between two iterations of the event loop, after so many of them."""
+    """Runs an action between two iterations of the event loop, after a given number of iterations."""
 
     def __init__(self, turns: int, action: Callable[[], object]) -> None:
         loop = asyncio.get_running_loop()
@@ -75,7 +75,7 @@ async def by_its_task(call: Call, turns: int) -> Outcome:
 
 
 async def by_a_scope(call: Call, turns: int) -> Outcome:
-    """A scope of anyio cancels again with every iteration of the loop, for as long as something is awaited in it."""
+    """A scope of anyio cancels again in every iteration of the loop while a task awaits inside the scope."""
     outcome = Outcome()
     with anyio.CancelScope() as scope, _cancelled(outcome, turns, scope.cancel):
         outcome.result = await call()

@@ -44,7 +44,7 @@ async def closed(sending: list[Sending], *, possibly_persisted: bool | None = No
 
 
 async def told(producer: Producer, topic: str) -> None:
-    """Return at the moment when *producer* hears of *topic*, before anybody who waits for that can run."""
+    """Return when *producer* receives the metadata of *topic*, before any waiting task can run."""
     assert producer._engine is not None
     updater, heard = producer._engine.updater, asyncio.Event()
     on_update = updater._on_update

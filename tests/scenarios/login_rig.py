@@ -37,7 +37,7 @@ def numbers(count: int) -> list[bytes]:
 
 
 class Steady:
-    """Sends one record after the other, each a pause after the one before, and notes what becomes of them."""
+    """Sends records with pauses between them, and stores their outcomes."""
 
     def __init__(self, producer: Producer, *, pause_s: float) -> None:
         self.sent = 0

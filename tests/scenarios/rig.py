@@ -92,7 +92,7 @@ async def settle() -> None:
 
 
 def speak_no_newer(monkeypatch: pytest.MonkeyPatch, **versions: int) -> None:
-    """Let producers speak to brokers as if those were old."""
+    """Make brokers offer only old API versions."""
     newest = ProducerConfig.connection_settings
     keys = {"produce": ProduceRequest.API_KEY, "metadata": MetadataRequest.API_KEY}
     caps = {keys[name]: version for name, version in versions.items()}

@@ -180,7 +180,7 @@ async def test_send_in_a_transaction_fails_when_its_leader_refuses(version: int)
 
 @scenario
 async def test_send_in_transaction_fails_when_coordinator_refuses() -> None:
-    """Below version 2, where a partition has to be added to the transaction before anything is written to it."""
+    """Below version 2 a partition has to be added to the transaction before the first Produce."""
     async with advertising([2], brokers=3, partitions=3, transaction_version=1) as opened:
         opened.move_coordinator("tx", to_broker=1)
         async with producer_on(opened, transactional_id="tx") as producer:

@@ -1,4 +1,4 @@
-"""One record under way and nobody else who sends: whatever it waits for has to be ended by somebody."""
+"""A single record without other senders: every wait of the record has to end by itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("options", [{}, PLAIN], ids=["idempotent", "plain
 
 
 async def send_one(producer: Producer, value: bytes = b"alone") -> float:
-    """Send one record; return how long it took."""
+    """Send one record, and return the duration."""
     began_at = now()
     await producer.send(TOPIC, value)
     return now() - began_at
@@ -36,7 +36,7 @@ class TestMetadata:
     async def test_metadata_is_requested_until_a_broker_has_the_topic(
         self, stale: int, options: ProducerOptions
     ) -> None:
-        """Deleted and made anew, say, or a broker that lags: two answers in a row with no topic in them."""
+        """Two answers in a row lack the topic, as when it is recreated or a broker lags."""
         async with producing(linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
             cluster.on("produce").answer(UnknownTopicOrPartition)
@@ -80,7 +80,7 @@ class TestMetadata:
 
 
 class TestPauses:
-    """A pause ends when its reason is gone: the new leader is known, or the connection is there."""
+    """A backoff ends early when the new leader is known or the connection is open."""
 
     @BOTH
     @scenario
@@ -92,7 +92,7 @@ class TestPauses:
 
     @BOTH
     @scenario
-    async def test_also_when_metadata_lags_behind(self, options: ProducerOptions) -> None:
+    async def test_pause_ends_when_metadata_lags_behind(self, options: ProducerOptions) -> None:
         async with producing(brokers=2, linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
             refusing = cluster.on("produce", node=1, times=None).answer(NotLeaderOrFollower)
@@ -129,7 +129,9 @@ class TestPauses:
     @BOTH
     @for_each("away_s", [0.5, 3.0, 30.0])
     @scenario
-    async def test_also_the_only_broker(self, options: ProducerOptions, away_s: float) -> None:
+    async def test_pause_ends_when_the_only_broker_returns(
+        self, options: ProducerOptions, away_s: float
+    ) -> None:
         async with producing(linger_ms=0, **options) as (producer, cluster):
             await producer.send(TOPIC, b"before")
             await cluster.stop_broker(1)
@@ -186,7 +188,7 @@ class TestPauses:
 
     @staticmethod
     async def start_and_wait_for_a_connection(cluster: Cluster) -> float:
-        """Start broker 1; return when the first handshake with it was over, in loop time."""
+        """Start broker 1, and return the time of its first completed handshake (loop clock)."""
         knocking = cluster.on("api_versions", node=1)
         await cluster.start_broker(1)
         started_at = now()
@@ -235,7 +237,7 @@ class TestUncertainBatches:
     @pytest.mark.parametrize("behind", [0, 1, 20])
     @scenario
     async def test_log_that_lost_its_end_is_written_again(self, behind: int) -> None:
-        """What was acknowledged is gone, so the next sequence is none that the leader expects, ever."""
+        """Acknowledged records were lost, so the leader never expects the next sequence."""
         async with producing(linger_ms=0) as (producer, cluster):
             for value in (b"kept", b"lost"):
                 await producer.send(TOPIC, value)
@@ -250,7 +252,7 @@ class TestUncertainBatches:
     @pytest.mark.parametrize("count", [1, 2, 5])
     @scenario
     async def test_record_stored_before_a_restart_is_not_stored_twice(self, count: int) -> None:
-        """All answers were lost, and its snapshot has the last batch of the producer only: it denies the others."""
+        """All answers were lost, and the snapshot of the leader has only the last batch, so it denies the others."""
         unanswered: list[Batch] = []
         all_lost = asyncio.Event()
 

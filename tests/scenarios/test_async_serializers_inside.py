@@ -133,7 +133,7 @@ async def _done(work: Awaitable[Any]) -> None:
 @for_each("is_plain", [False, True])
 @for_each("inside", WAYS)
 @scenario
-async def test_records_from_inside_go_ahead_of_a_send(inside: Inside, is_plain: bool) -> None:
+async def test_records_from_inside_precede_a_send(inside: Inside, is_plain: bool) -> None:
     log = await run(inside, lambda producer: producer.send(TOPIC, "outer"), is_plain=is_plain)
     assert log == ["before", "in 0", "in 1", "outer", "behind"]
 
@@ -141,7 +141,7 @@ async def test_records_from_inside_go_ahead_of_a_send(inside: Inside, is_plain: 
 @for_each("is_plain", [False, True])
 @for_each("inside", WAYS)
 @scenario
-async def test_records_from_inside_go_ahead_of_a_bulk(inside: Inside, is_plain: bool) -> None:
+async def test_records_from_inside_precede_a_send_many(inside: Inside, is_plain: bool) -> None:
     log = await run(
         inside, lambda producer: producer.send_many(TOPIC, ["first", "outer", "last"]), is_plain=is_plain
     )
@@ -151,7 +151,7 @@ async def test_records_from_inside_go_ahead_of_a_bulk(inside: Inside, is_plain: 
 
 @pytest.mark.parametrize("inside", [sent, gathered, in_bulk], ids=lambda each: each.__name__)
 @scenario
-async def test_records_from_inside_go_ahead_when_memory_is_short(inside: Inside) -> None:
+async def test_records_from_inside_precede_when_memory_is_short(inside: Inside) -> None:
     log = await run(
         inside,
         lambda producer: producer.send(TOPIC, "outer"),

@@ -1,4 +1,4 @@
-"""When records go, and with whom."""
+"""Times at which records are sent, and the records that share a request."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ class TestStickiness:
             assert {each.partition for each in sent} == {0}
 
     @scenario
-    async def test_keys_stay_where_they_are_meanwhile(self) -> None:
+    async def test_keyed_records_keep_their_partitions_in_an_outage(self) -> None:
         async with producing(
             brokers=2,
             partitions=2,
@@ -299,7 +299,7 @@ async def test_idle_producer_schedules_nothing() -> None:
 
 
 class TestAdaptiveLinger:
-    """What `linger_ms` is where it is not given."""
+    """The adaptive linger if `linger_ms` is unset."""
 
     @scenario
     async def test_record_is_sent_at_once_to_an_idle_broker(self) -> None:
@@ -338,7 +338,7 @@ class TestAdaptiveLinger:
             await asyncio.gather(first, second)
 
     @scenario
-    async def test_given_it_is_what_it_is_elsewhere(self) -> None:
+    async def test_explicit_linger_delays_every_record(self) -> None:
         async with producing(linger_ms=5) as (producer, _):
             began_at = now()
             await producer.send(TOPIC, b"value")
@@ -346,7 +346,7 @@ class TestAdaptiveLinger:
 
 
 class TestCompressedSizes:
-    """Batches are as large as was asked for when they are sent, if that could be foreseen."""
+    """Batches reach `batch_size` after compression if the rate is predictable."""
 
     @scenario
     async def test_batch_size_follows_the_compression_ratio(
@@ -371,12 +371,12 @@ class TestCompressedSizes:
 
 
 class TestSmallTopicLimit:
-    """A topic with a small max.message.bytes: batches become as large as it takes, and no request is wasted for long."""
+    """A topic with a small max.message.bytes: batches grow to the limit, and few requests are refused."""
 
     @pytest.mark.parametrize("codec", ["none", "lz4"])
     @pytest.mark.parametrize("bulk", [False, True], ids=["one by one", "in bulk"])
     @scenario
-    async def test_batches_are_nearly_as_large_as_the_topic_takes(
+    async def test_batches_are_nearly_as_large_as_the_topic_allows(
         self, codec: Literal["none", "lz4"], bulk: bool
     ) -> None:
         values_sent = [random.Random(number).randbytes(500) for number in range(3_000)]

@@ -1,4 +1,4 @@
-"""What a large `send_many` leaves to those who send beside it: their turn after each chunk, and the event loop."""
+"""Calls beside a large `send_many`: they get the lock after each chunk, and the event loop keeps running."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SLOW: dict[str, dict[str, Any]] = {
 
 
 async def longest_turn(until: asyncio.Future[Any]) -> float:
-    """Return for how long the event loop was not heard of at most, until something is done."""
+    """Return the longest time for which the event loop was blocked until *done* is done."""
     longest = 0.0
     while not until.done():
         began_at = now()
@@ -70,7 +70,7 @@ async def longest_turn(until: asyncio.Future[Any]) -> float:
 
 
 async def latencies(producer: Producer, until: asyncio.Future[Any], **more: Any) -> list[float]:
-    """Send one record after the other until something is done; return how long each took."""
+    """Send records one by one until *done* is done, and return the duration of each send."""
     took = []
     while not until.done():
         began_at = now()
@@ -168,7 +168,7 @@ class TestThoseBesideIt:
 
 class TestItsEnd:
     @scenario
-    async def test_closing_waits_for_all_of_it(self) -> None:
+    async def test_close_waits_for_all_records_of_send_many(self) -> None:
         async with producing(buffer_memory=4_000, batch_size=1_000, linger_ms=0) as (producer, cluster):
             sent = [b"%04d" % number * 25 for number in range(200)]
             sending = asyncio.create_task(producer.send_many(TOPIC, sent))
@@ -199,7 +199,7 @@ class TestItsEnd:
 
     @pytest.mark.parametrize("turns", range(1, 6))
     @scenario
-    async def test_cancelled_between_chunks_what_was_appended_goes_on(self, turns: int) -> None:
+    async def test_call_cancelled_between_chunks_keeps_appended_records(self, turns: int) -> None:
         async with producing(linger_ms=60_000, buffer_memory=10**8) as (producer, cluster):
             sending = asyncio.create_task(
                 producer.send_many(TOPIC, [b"%05d" % number for number in range(100_000)])

@@ -1,4 +1,4 @@
-"""Log handlers, callbacks and interceptors that raise: no record is lost by it, the producer goes on."""
+"""Log handlers, callbacks and interceptors that raise: no record is lost, and the producer continues."""
 
 from __future__ import annotations
 

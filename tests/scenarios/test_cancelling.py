@@ -1,4 +1,4 @@
-"""Cancelling stops the waiting; before the append it also stops the record."""
+"""Cancelling ends the wait of the caller; before the append it also drops the record."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class TestSend:
             assert values(cluster) == [b"0", b"1", b"2", b"3", b"4"]
 
     @scenario
-    async def test_wait_for_around_it_is_a_cancellation(self) -> None:
+    async def test_wait_for_cancels_a_send(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             with pytest.raises(TimeoutError) as raised:
                 await asyncio.wait_for(producer.send(TOPIC, b"detached"), 0.1)
@@ -102,7 +102,7 @@ class TestSend:
 
 class TestFutures:
     @scenario
-    async def test_cancelling_one_detaches_it(self) -> None:
+    async def test_cancelled_future_is_detached(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             future = producer.send_nowait(TOPIC, b"detached")
             future.cancel()
@@ -111,7 +111,7 @@ class TestFutures:
             assert values(cluster) == [b"detached"]
 
     @scenario
-    async def test_wait_for_around_one_detaches_it(self) -> None:
+    async def test_wait_for_detaches_a_future(self) -> None:
         async with producing(linger_ms=500) as (producer, cluster):
             future = producer.send_nowait(TOPIC, b"detached")
             with pytest.raises(TimeoutError):
@@ -123,7 +123,7 @@ class TestFutures:
             assert values(cluster) == [b"detached", b"detached too"]
 
     @scenario
-    async def test_shielded_it_can_be_waited_for_again(self) -> None:
+    async def test_shielded_future_can_be_awaited_again(self) -> None:
         async with producing(linger_ms=500) as (producer, _):
             future = producer.send_nowait(TOPIC, b"v")
             with pytest.raises(TimeoutError):

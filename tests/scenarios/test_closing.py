@@ -1,6 +1,6 @@
 """`close` in every state: it leaves nothing behind.
 
-That no task is left is checked by `scenario`; here, that no Future is unresolved and no connection open.
+`scenario` checks for remaining tasks; these tests check for unresolved Futures and open connections.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TestWaitingForEverything:
             assert [(await each).offset for each in sending] == [0, 1, 2, 3, 4]
 
     @scenario
-    async def test_retries_go_on(self) -> None:
+    async def test_close_waits_for_retries(self) -> None:
         async with unclosed() as (producer, cluster):
             cluster.on("produce", topic=TOPIC, times=3).answer(NotEnoughReplicas)
             sending = send(producer, 2)
@@ -171,7 +171,7 @@ class TestCancelled:
             assert values(cluster) == [b"v"]
 
     @scenario
-    async def test_leaving_by_an_exception_sends_what_was_appended(self) -> None:
+    async def test_exception_in_the_block_sends_appended_records(self) -> None:
         async with open_cluster() as cluster:
 
             async def work() -> None:

@@ -119,7 +119,7 @@ class TestFailingTheRest:
 
     @scenario
     async def test_close_fails_calls_whose_memory_is_granted_with_it(self) -> None:
-        """Whoever was just woken must not append to a producer that is closed: nobody would ever send it."""
+        """A call that was just woken must not append to a closed producer: the record would never be sent."""
         async with unclosed(acquainted=False, delivery_timeout_ms=60_000, linger_ms=5) as (producer, _):
             [sending] = send(producer)
             await told(producer, TOPIC)

@@ -42,7 +42,7 @@ async def two_clusters(brokers: int = 2) -> AsyncIterator[tuple[Cluster, Cluster
 
 
 async def take_over(ours: Cluster, other: Cluster, *nodes: int) -> None:
-    """Let nodes of *other* listen where those of *ours* did, whose metadata does not say so."""
+    """Let nodes of *other* listen at the addresses of *ours*, without a change of metadata."""
     for node in nodes:
         await ours._broker(node).exchange(other._broker(node))
         other._state.nodes[node].address = other._broker(node).listener.address
@@ -92,7 +92,7 @@ def test_another_cluster_at_an_address_receives_no_record(
 @pytest.mark.usefixtures("api_versions")
 @scenario
 async def test_another_cluster_at_a_bootstrap_address_is_refused() -> None:
-    """The address of a broker is a bootstrap address too: the servers that are left report the known cluster."""
+    """The address of the broker is also a bootstrap address; the other bootstrap servers report the known cluster."""
     for _ in range(10):  # the order of the addresses is random
         async with two_clusters(3) as (ours, other), Producer(ours.bootstrap_servers) as producer:
             await send_all(producer, 3, 3)

@@ -1,4 +1,4 @@
-"""`aioproducer send` as a process: its pipes, its signals, and what a killed one leaves behind."""
+"""`aioproducer send` as a process: its pipes, its signals, and the state after a kill."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stored(cluster: ThreadedCluster) -> list[bytes | None]:
 
 
 def await_that(happened: Callable[[], bool]) -> None:
-    """Wait for what another process does; nothing but a look tells."""
+    """Poll until an effect of another process is visible."""
     deadline = time.monotonic() + AT_MOST_S
     while not happened():
         assert time.monotonic() < deadline
@@ -188,7 +188,7 @@ def test_reader_that_has_left_causes_no_traceback() -> None:
 
 
 def test_help_is_instant() -> None:
-    """What takes long to import is not there yet: numbers of milliseconds prove nothing on a machine that is shared."""
+    """Slow imports are absent. A test of milliseconds would prove nothing on a shared machine."""
     program = (
         "import sys, aioproducer.cli.commands;"
         "print(*sys.modules.keys() & {'aioproducer.producer', 'rich.console', 'aioproducer.testing', 'json'})"

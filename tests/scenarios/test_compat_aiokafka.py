@@ -1,4 +1,4 @@
-"""One service, two clients: what aiokafka documents, with aiokafka itself and with the compatible producer."""
+"""One service, two clients: documented behaviour of aiokafka, with aiokafka itself and with the compatible producer."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ async def test_timestamp_may_have_a_fraction(client: ModuleType, kafka_cluster: 
     assert [each.timestamp_ms for each in kafka_cluster.records(TOPIC, 0)] == [1234] * 3
 
 
-async def test_keys_go_where_java_puts_them(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_keys_choose_the_partitions_of_the_jvm_client(
+    client: ModuleType, kafka_cluster: ThreadedCluster
+) -> None:
     async with started(client, kafka_cluster) as producer:
         chosen = [(await producer.send_and_wait(TOPIC, key=b"%d" % key)).partition for key in range(12)]
     assert chosen == [2, 0, 2, 2, 1, 0, 1, 0, 0, 2, 1, 0]
@@ -203,7 +205,7 @@ async def test_async_with_returns_the_producer(client: ModuleType, kafka_cluster
         await producer.send(TOPIC, b"v")
 
 
-async def test_flush_waits_for_what_was_sent(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_flush_waits_for_sent_records(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
     async with started(client, kafka_cluster) as producer:
         futures = [await producer.send(TOPIC, b"%d" % number) for number in range(100)]
         await producer.flush()

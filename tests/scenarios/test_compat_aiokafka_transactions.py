@@ -55,7 +55,9 @@ async def test_transaction_block_commits_or_aborts(
     assert committed(kafka_cluster) == [b"1", b"2", b"4"]
 
 
-async def test_offsets_go_with_the_transaction(client: ModuleType, kafka_cluster: ThreadedCluster) -> None:
+async def test_offsets_are_committed_with_the_transaction(
+    client: ModuleType, kafka_cluster: ThreadedCluster
+) -> None:
     async with started(client, kafka_cluster, transactional_id="me") as producer:
         async with producer.transaction():
             await producer.send_offsets_to_transaction(

@@ -82,7 +82,7 @@ class TestCalls:
         assert ours == ["TopicAuthorizationFailedError", "committed", 2]
 
     @row("`group_id` of `send_offsets_to_transaction()`")
-    async def test_send_offsets_takes_group_metadata(self) -> None:
+    async def test_send_offsets_accepts_group_metadata(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> None:
             cluster.join_group("readers", "me", 1)
             await producer.begin_transaction()
@@ -268,7 +268,7 @@ class TestBatches:
         assert compressed < 200
 
     @row("a batch above the broker's size limit")
-    async def test_too_large_for_the_broker(self) -> None:
+    async def test_record_too_large_for_the_broker_raises_after_the_send(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> list[int]:
             cluster.on("produce").answer(errors.MessageTooLarge)
             await sent(producer, filled(producer, b"1", b"2"))
@@ -277,7 +277,7 @@ class TestBatches:
         assert await of_both(ask) == ["MessageSizeTooLargeError", [1, 1]]
 
     @row("a record in a batch that is larger than `max_request_size`")
-    async def test_too_large_for_a_request(self) -> None:
+    async def test_record_too_large_for_a_request_raises_at_the_send(self) -> None:
         async def ask(producer: Any, _: Cluster) -> int:
             offset: int = (await sent(producer, filled(producer, bytes(1_000)))).offset
             return offset
@@ -287,7 +287,7 @@ class TestBatches:
 
 class TestLife:
     @row("constructing a producer")
-    async def test_making_one_without_a_loop(self) -> None:
+    async def test_constructor_needs_no_loop(self) -> None:
         with pytest.raises(RuntimeError):
             await asyncio.to_thread(aiokafka.AIOKafkaProducer)
         await (await asyncio.to_thread(compat.AIOKafkaProducer)).stop()

@@ -1,4 +1,4 @@
-"""The delivery timeout ends a record wherever it is, and tells whether it may be in the log."""
+"""The delivery timeout ends a record in every state, and reports whether it may be in the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def expires(future: asyncio.Future[Any], began_at: float) -> DeliveryTimeo
 
 
 async def pause(producer: Producer, cluster: Cluster, ms: int) -> None:
-    """Have the broker ask for a pause: what is sent next is written so much later, and expires before its request."""
+    """Throttle the client, so that the next record is written late and expires before its request does."""
     cluster.on("produce", topic=TOPIC).throttle(ms)
     await producer.send(TOPIC, b"pause")
 
@@ -171,7 +171,7 @@ async def test_request_timeout_ends_the_connection_and_retries() -> None:
 async def outage(
     send: Callable[[Producer, int], Awaitable[Any]], *, away_s: float, **options: Any
 ) -> list[float]:
-    """Make a call a second while a broker is away for *away_s*; return how long each call that failed took."""
+    """Make a call per second while a broker is away for *away_s*, and return the durations of failed calls."""
     ages: list[float] = []
 
     async def one(producer: Producer, number: int) -> None:
@@ -295,7 +295,7 @@ async def test_records_expire_in_time_when_a_broker_never_returns() -> None:
 
 @scenario
 async def test_first_record_of_a_producer_expires() -> None:
-    """It waits for metadata, so that its own deadline is a moment before that of its batch."""
+    """The call waits for metadata, so its own deadline is just before that of its batch."""
     async with producing(acquainted=False, **OPTIONS) as (producer, cluster):
         await asyncio.sleep(0.05)  # both deadlines are in the same tick
         cluster.on("metadata").delay(0.01)

@@ -1,4 +1,4 @@
-"""What brokers refuse: retried, taken apart or told, and never more of it than was refused."""
+"""Records refused by brokers: retried, split or failed, and no other record is affected."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FINAL = [TopicAuthorizationFailed, InvalidTopicException, ClusterAuthorizationFa
 
 
 async def send_all(producer: Producer, count: int) -> list[asyncio.Future[RecordMetadata]]:
-    """Send so many records, each in a request of its own as far as that may be."""
+    """Send *count* records, each in its own request if possible."""
     futures = []
     for number in range(count):
         futures.append(producer.send_nowait(TOPIC, b"%d" % number))
@@ -190,7 +190,7 @@ class TestTooLarge:
 
     @scenario
     async def test_oversized_stored_batch_is_not_stored_again(self) -> None:
-        """Which of them it has a broker cannot tell: the limit is looked at first, and it never saw the parts."""
+        """The broker checks the limit first and never saw the parts, so it cannot report which parts it has."""
         async with producing(linger_ms=100) as (producer, cluster):
             appended = cluster.on("produce", topic=TOPIC).close(before_append=False)
             futures = [producer.send_nowait(TOPIC, b"%02d" % number * 50) for number in range(20)]

@@ -1,4 +1,4 @@
-"""Dials that fail of exceptions other than OSError: each is an attempt with a cause, and a pause after it."""
+"""Dials that fail with exceptions other than OSError: each is an attempt with a cause and a backoff."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ async def test_brokers_without_topic_ids_have_to_agree(
 
 @scenario
 async def test_broker_that_lags_is_not_believed() -> None:
-    """It knows the same topic, before partitions were added."""
+    """The producer has the metadata of the topic before partitions were added."""
     async with producing(3, BEFORE, delivery_timeout_ms=30_000, request_timeout_ms=5_000) as (
         producer,
         cluster,

@@ -22,7 +22,7 @@ class Topics(str, Enum):  # noqa: UP042 - a StrEnum is shown as its value
 
 
 class Name(str):
-    """As frameworks have them: shown in another way than it compares."""
+    """String whose text differs from its value in comparisons, as in some frameworks."""
 
     __slots__ = ()
 

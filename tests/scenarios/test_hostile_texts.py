@@ -125,7 +125,7 @@ async def test_texts_of_a_token_endpoint(caplog: pytest.LogCaptureFixture) -> No
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """Return what a command prints, line by line."""
+    """Return the lines that a command prints."""
     done = CliRunner().invoke(commands.program, [*map(str, arguments)], prog_name="aioproducer")
     return lines(done.output)
 

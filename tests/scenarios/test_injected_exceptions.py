@@ -186,7 +186,7 @@ class Injection:
 
 
 class Ends:
-    """Counts the records whose end an interceptor is told."""
+    """Interceptor that counts outcomes."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Whatever becomes of a record that interceptors have seen, they hear of it once, and by its headers know which."""
+"""Interceptors receive one outcome per record they have seen, with the headers that identify it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Outcome: TypeAlias = int | type[ProducerError]
 
 
 class Ledger:
-    """Numbers the records, and keeps what became of each number."""
+    """Interceptor that numbers the records and stores the outcome of each number."""
 
     def __init__(self) -> None:
         self.begun: list[Any] = []
@@ -62,7 +62,7 @@ class Ledger:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """What became of each record, in the order of the calls."""
+        """Outcome of each record, in the order of the calls."""
         assert sorted(self.ended) == list(range(len(self.begun)))
         return [self.ended[number] for number in range(len(self.begun))]
 
@@ -85,7 +85,7 @@ class TestAppended:
             assert ledger.outcomes == [*(each.offset for each in sent), 5, 6, 7, 8, 9]
 
     @scenario
-    async def test_also_if_the_batch_is_sent_again_or_split(self) -> None:
+    async def test_outcomes_are_reported_once_after_retries_and_splits(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=100, acquainted=False) as (producer, cluster):
             produce = cluster.on("produce", topic=TOPIC, times=2)
@@ -95,7 +95,7 @@ class TestAppended:
             assert ledger.outcomes == [0, 1, 2, 3, 4, 5]
 
     @scenario
-    async def test_also_if_all_of_the_batch_fails(self) -> None:
+    async def test_outcomes_are_reported_if_the_whole_batch_fails(self) -> None:
         ledger = Ledger()
         async with producing(interceptors=[ledger], linger_ms=100, acquainted=False) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
@@ -117,7 +117,7 @@ class TestAppended:
             assert ledger.outcomes == [0, 1]
 
     @scenario
-    async def test_also_of_what_expires_while_its_answer_is_awaited(self) -> None:
+    async def test_outcome_of_a_record_that_expires_in_flight_is_reported(self) -> None:
         ledger = Ledger()
         async with producing(
             interceptors=[ledger],
@@ -233,7 +233,7 @@ class TestNeverAppended:
 
     @scenario
     async def test_interceptor_receives_a_record_cancelled_when_appended(self) -> None:
-        """The one who leaves the line appends for those behind it: then the record is on its way, cancelled or not."""
+        """A call that leaves the line appends for later calls, so the record is sent even if its call is cancelled."""
         ledger = Ledger()
         sending: list[asyncio.Task[RecordMetadata]] = []
 

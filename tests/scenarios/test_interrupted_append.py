@@ -64,7 +64,7 @@ class Numbered:
 
 
 def check_accounts(producer: Producer) -> None:
-    """Nothing is counted that is not there."""
+    """Every counter equals the number of existing objects."""
     report = producer.metrics()["producer"]
     assert report["buffer_available_bytes"] == report["buffer_total_bytes"]
     assert (report["batches_unfinished"], report["calls_waiting"], len(producer)) == (0, 0, 0)
@@ -108,7 +108,7 @@ def mixed(producer: Producer, value: bytes) -> asyncio.Future[RecordMetadata]:
 
 
 def large(producer: Producer, value: bytes) -> asyncio.Future[RecordMetadata]:
-    """It goes the long way, and a batch takes three of them."""
+    """The record takes the general path, and a batch holds three such records."""
     return producer.send_nowait(TOPIC, value, key=b"k", headers=[("padding", bytes(4_000))])
 
 

@@ -101,7 +101,7 @@ async def test_neighbours_are_unaffected_when_metadata_is_waited_for(call: Call)
 @pytest.mark.parametrize("call", CALLS)
 @scenario
 async def test_first_waiting_call_delays_no_other_call(call: Call) -> None:
-    """It has the lock and leaves it to the records behind it, which it appends for their calls."""
+    """The call holds the lock and, on release, appends the records of later calls."""
     async with cluster() as opened, Producer(opened.bootstrap_servers) as producer:
         at, has_raised = 1, True
         while has_raised:

@@ -1,4 +1,4 @@
-"""What a producer tells about itself and the cluster, and what becomes of it when a bug strikes."""
+"""Reports of a producer about itself and the cluster, and its state after a bug."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class TestPartitionsFor:
             assert now() < 5
 
     @scenario
-    async def test_cancelling_it_stops_the_waiting(self) -> None:
+    async def test_cancelled_partitions_for_stops_waiting(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic="slow", times=None).drop()
             with pytest.raises(TimeoutError):
@@ -104,7 +104,7 @@ class TestPartitionsFor:
 
 
 class TestABug:
-    """The sender dies: everybody hears of it at once, and nobody's own task is cancelled."""
+    """The sender crashes: every call fails at once, and no task of the caller is cancelled."""
 
     @scenario
     async def test_crash_of_the_sender_fails_every_waiter(

@@ -1,4 +1,4 @@
-"""Keys go where librdkafka puts them, by each of its partitioners: it writes next to us."""
+"""Each of librdkafka's partitioners chooses the same partitions here, compared with librdkafka itself."""
 
 from __future__ import annotations
 

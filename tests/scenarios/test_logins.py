@@ -1,4 +1,4 @@
-"""Logins that are refused, at the start and later, and what mends them."""
+"""Refused logins, at the start and later, and recovery from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_start_with_a_wrong_password_fails_at_once(protocol: str) -> None:
 
 @scenario
 async def test_refused_login_counts_despite_other_addresses() -> None:
-    """One that accepts and says nothing, and one where nobody listens, are no reason to wait."""
+    """A silent bootstrap server and a closed port do not delay the error."""
     async with secured() as opened, secured() as silent, secured() as gone:
         silent.freeze_broker(1)
         await gone.stop_broker(1)
@@ -90,7 +90,7 @@ async def test_calls_waiting_for_metadata_fail_when_logins_fail() -> None:
 
 @scenario
 async def test_short_login_refusal_fails_no_record() -> None:
-    """Whoever rotates a password may be a moment late on one side."""
+    """A password may be rotated on one side slightly before the other side."""
     async with secured() as opened, producer_on(opened) as producer:
         await producer.send(TOPIC, b"before")
         opened.users["alice"] = "rotated"
@@ -119,7 +119,7 @@ async def test_password_is_rotated_without_a_restart() -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"])
 @scenario
 async def test_tls_and_a_login_add_three_round_trips(mechanism: str) -> None:
-    """One for TLS 1.3, two for the login; not counted is how long a machine takes for the keys."""
+    """One round trip for TLS 1.3 and two for the login, without the time for key derivation."""
     latency_s = 0.1
     took_s = []
     async with cluster(latency_s=latency_s) as opened, producer_on(opened):

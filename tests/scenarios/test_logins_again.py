@@ -1,4 +1,4 @@
-"""Sessions that end: logging in again while records are sent, and what may go wrong with that."""
+"""Sessions that expire: re-authentication while records are sent, and its failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.scenarios.rig import TOPIC, now, scenario, values
 )
 @scenario
 async def test_session_is_renewed_under_load(mechanism: str, acks: Any) -> None:
-    """In order, none twice, none sent again: no connection is lost for it."""
+    """All records are stored once, in order, without a retry or a lost connection."""
     async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
         async with producer_on(opened, acks=acks, enable_idempotence=acks != 0, linger_ms=0) as producer:
             load = Steady(producer, pause_s=0.005)
@@ -36,7 +36,7 @@ async def test_session_is_renewed_under_load(mechanism: str, acks: Any) -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @scenario
 async def test_session_is_renewed_with_one_record_in_flight(mechanism: str) -> None:
-    """The broker sits on it; the login is behind it, and both are answered."""
+    """The broker delays the record; the login follows it, and both are answered."""
     async with secured(mechanism, session_lifetime_s=3, latency_s=0.02) as opened:
         async with producer_on(opened) as producer:
             await producer.send(TOPIC, b"0")
@@ -107,7 +107,7 @@ async def test_unanswered_renewal_closes_the_connection_only() -> None:
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 @scenario
 async def test_changed_broker_password_ends_the_session(mechanism: str) -> None:
-    """What is held back at that moment was not written."""
+    """Records held back at that moment were not written."""
     async with secured(mechanism, session_lifetime_s=3) as opened, producer_on(opened) as producer:
         await producer.send(TOPIC, b"before")
         opened.users["alice"] = "rotated"

@@ -76,7 +76,7 @@ TALK = {
 
 @asynccontextmanager
 async def talking(opened: Cluster, hello: bytes) -> AsyncIterator[None]:
-    """Let whoever answers at the address of the cluster's node say *hello*, and hang up."""
+    """Send *hello* at the address of the node of the cluster, then close the connection."""
     from aioproducer.testing.listener import open_pair  # noqa: PLC0415
 
     address = opened._brokers[1].listener.address
@@ -113,7 +113,7 @@ async def test_nonsense_instead_of_tls_is_an_error_at_once(hello: str) -> None:
 
 
 @scenario
-async def test_tls_to_a_listener_in_the_clear_says_what_it_is() -> None:
+async def test_tls_to_a_plaintext_listener_names_plaintext() -> None:
     async with cluster() as opened:
         with pytest.raises(ConnectionFailed, match="PLAINTEXT"):
             await Producer(opened.bootstrap_servers, security_protocol="SSL").start()
@@ -158,7 +158,7 @@ async def test_unverified_certificate_fails_the_start_at_once(renewed: dict[str,
 
 @scenario
 async def test_missing_client_certificate_fails_the_start_at_once() -> None:
-    """Under TLS 1.3 the broker says so when our side of the handshake is over."""
+    """Under TLS 1.3 the broker reports the error after the client has finished its handshake."""
     async with cluster(security_protocol="SSL", client_auth=True) as opened:
         options = {
             name: each for name, each in opened.client_options.items() if not name.startswith("ssl_keystore")
@@ -176,7 +176,7 @@ async def test_missing_client_certificate_fails_the_start_at_once() -> None:
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 @scenario
 async def test_cancelled_start_leaves_no_task_or_connection(protocol: str) -> None:
-    """After each so many turns of the event loop, until it is not cancelled in time."""
+    """Cancels after every third iteration of the event loop until the start completes first."""
     users = USERS if protocol.startswith("SASL") else None
     async with cluster(security_protocol=protocol, users=users) as opened:
         for turns in itertools.count(0, 3):

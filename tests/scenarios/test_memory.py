@@ -1,4 +1,4 @@
-"""`buffer_memory` bounds what is queued and in flight; who finds none waits, first come, first served."""
+"""`buffer_memory` limits queued and in-flight records; calls wait for memory in order of arrival."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def used_bytes(producer: Producer) -> int:
 
 
 async def fill(producer: Producer, cluster: Cluster, *, for_s: float = 1.0) -> asyncio.Task[RecordMetadata]:
-    """Use up the memory of *producer* for a while; return who waits for that."""
+    """Use up the memory of *producer* for a while, and return the send that holds it."""
     cluster.on("produce", topic=TOPIC).delay(for_s)
     sending = asyncio.create_task(producer.send(TOPIC, LARGE))
     await settle()
@@ -79,7 +79,7 @@ async def test_cancelled_memory_waiter_keeps_the_order() -> None:
 
 
 @scenario
-async def test_metadata_and_memory_together_take_max_block_at_most() -> None:
+async def test_waits_for_metadata_and_memory_share_max_block() -> None:
     async with producing(
         brokers=2,
         buffer_memory=1_000,
@@ -137,7 +137,7 @@ async def test_memory_waiter_ends_the_linger_of_batches() -> None:
 
 
 @scenario
-async def test_memory_comes_back_whatever_becomes_of_the_records() -> None:
+async def test_memory_is_returned_after_every_outcome() -> None:
     async with producing(
         buffer_memory=10_000,
         delivery_timeout_ms=2_000,

@@ -1,4 +1,4 @@
-"""What the metrics mean, where something goes wrong; in virtual time, so that durations are exact."""
+"""Metrics during faults, in virtual time, so that durations are exact."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_metrics_have_latencies_in_milliseconds() -> None:
 
 
 @scenario
-async def test_rates_tell_of_what_comes_after_a_long_silence() -> None:
+async def test_rates_include_requests_after_a_long_silence() -> None:
     async with producing(linger_ms=0, connections_max_idle_ms=50_000, metadata_max_age_ms=10**9) as (
         producer,
         _,
@@ -146,7 +146,7 @@ async def test_waiting_for_memory_and_buffer_full_are_counted_apart() -> None:
 
 
 @scenario
-async def test_connections_come_and_go() -> None:
+async def test_connection_counts_follow_a_stopped_broker() -> None:
     async with producing(brokers=2, partitions=2) as (producer, cluster):
         before = producer.metrics()["producer"]
         await cluster.stop_broker(2)

@@ -1,4 +1,4 @@
-"""What happens to one topic is none of another's business."""
+"""Faults of one topic do not affect other topics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def rate(producer: Producer, partitions: int) -> float:
 
 
 async def be_refused(producer: Producer, per_s: float) -> None:
-    """Send to a topic that refuses every batch, so many times per second."""
+    """Send to a topic that refuses every batch, at a given rate per second."""
 
     async def send() -> None:
         with pytest.raises(TopicAuthorizationFailed):
@@ -51,7 +51,7 @@ async def be_refused(producer: Producer, per_s: float) -> None:
 
 @scenario
 async def test_refusing_topic_delays_no_other_topic() -> None:
-    """Each refusal costs its partition an epoch; the others have theirs."""
+    """Each refusal bumps the epoch of its partition; other partitions keep their epochs."""
     async with (
         open_cluster(brokers=3, partitions=8, latency_s=LATENCY_S) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, batch_size=1_000) as producer,
@@ -90,7 +90,7 @@ async def test_delivered_records_are_freed_before_lingering_ones() -> None:
 @pytest.mark.parametrize("refusal", [NotEnoughReplicas, UnknownTopicOrPartition])
 @scenario
 async def test_recreated_topic_with_the_same_leaders_keeps_order(refusal: type[BrokerError]) -> None:
-    """The new log takes any sequence first, so until it has taken one there is one batch in flight."""
+    """The new log accepts any first sequence, so one batch is in flight until the first acknowledgement."""
     async with (
         open_cluster(latency_s=LATENCY_S) as cluster,
         Producer(cluster.bootstrap_servers, linger_ms=0, metadata_max_age_ms=1_000) as producer,

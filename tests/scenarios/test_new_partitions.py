@@ -1,4 +1,4 @@
-"""Records for a partition that is not there, or not yet: who sends to others does not notice, and the order is kept."""
+"""Records for a missing or new partition: other partitions are unaffected, and the order of calls is kept."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ wrong_calls = pytest.mark.parametrize("wrong", WRONG.values(), ids=list(WRONG))
 
 
 class Nuisance:
-    """Makes a hundred wrong calls a second, and checks that all of them are told so."""
+    """Makes a hundred wrong calls per second, and checks that all of them fail."""
 
     def __init__(self, wrong: Callable[[Producer], Awaitable[object]]) -> None:
         self._wrong = wrong
@@ -102,7 +102,7 @@ class TestOneThatDoesNotExist:
 
 
 async def unknown_to(producer: Producer, cluster: Cluster) -> None:
-    """Let the topic have a second partition that *producer* has not heard of."""
+    """Add a second partition that is missing in the metadata of *producer*."""
     assert await producer.partitions_for(TOPIC) == {0}
     cluster.add_partitions(TOPIC, 2)
 
@@ -138,7 +138,7 @@ class TestOneThatIsNew:
     @pytest.mark.parametrize("with_code", [False, True])
     @scenario
     async def test_waiting_calls_precede_later_ones_in_a_new_partition(self, with_code: bool) -> None:
-        """Whoever is the first to hear of it: by its number, by a key or by chance."""
+        """The first call may use the new partition by number, by key or by chance."""
         options: dict[str, Any] = {
             "batch_size": 0,
             "partitioner_adaptive_partitioning_enable": False,
@@ -216,10 +216,10 @@ class TestBrokersThatLag:
 
 
 class TestWaitingForOne:
-    """In vain: nobody tells of it."""
+    """The partition never appears in the metadata."""
 
     @scenario
-    async def test_max_block_and_timeouts_end_it(self) -> None:
+    async def test_max_block_and_timeouts_end_the_wait(self) -> None:
         async with producing(max_block_ms=2_000) as (producer, cluster):
             cluster.on("metadata", topic=TOPIC, times=None).drop()
             began_at = now()
@@ -234,7 +234,7 @@ class TestWaitingForOne:
             assert now() - began_at == pytest.approx(4.5)
 
     @scenario
-    async def test_cancelled_it_leaves_nothing_behind(self) -> None:
+    async def test_cancelled_calls_leave_nothing_behind(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic=TOPIC, times=None).drop()
             waiting = [
@@ -251,7 +251,7 @@ class TestWaitingForOne:
             assert values(cluster) == [b"next"]
 
     @scenario
-    async def test_closing_waits_for_it(self) -> None:
+    async def test_close_waits_for_a_call_for_a_new_partition(self) -> None:
         async with producing() as (producer, cluster):
             await unknown_to(producer, cluster)
             cluster.on("metadata", topic=TOPIC).delay(1.0)
@@ -261,7 +261,7 @@ class TestWaitingForOne:
             assert (await waiting).partition == 1
 
     @scenario
-    async def test_closed_at_once_it_fails_and_is_counted(self) -> None:
+    async def test_close_fails_and_counts_waiting_calls(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("metadata", topic=TOPIC, times=None).drop()
             waiting = asyncio.create_task(producer.send(TOPIC, b"v", partition=1))

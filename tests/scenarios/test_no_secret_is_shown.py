@@ -38,7 +38,7 @@ def text_of(name: str) -> str:
 
 
 def shown_by(error: BaseException) -> str:
-    """Return all that a traceback has of *error* and what caused it, but for lines of code."""
+    """Return the traceback of *error* and of its causes, without lines of code."""
     lines = traceback.TracebackException.from_exception(error, capture_locals=False)
     told: list[str] = []
     while lines is not None:
@@ -48,7 +48,7 @@ def shown_by(error: BaseException) -> str:
 
 
 class Log(logging.Handler):
-    """Notes all that is logged, as text and as it was handed over."""
+    """Stores log records, as text and as objects."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -60,7 +60,7 @@ class Log(logging.Handler):
 
 @pytest.fixture
 def log() -> Iterator[list[str]]:
-    """What is logged, from DEBUG on."""
+    """Log records from DEBUG on."""
     root, ours, handler = logging.getLogger(), logging.getLogger("aioproducer"), Log()
     levels = root.level, ours.level
     root.addHandler(handler)
@@ -74,7 +74,7 @@ def log() -> Iterator[list[str]]:
 
 @pytest.fixture
 def shown(log: list[str]) -> Iterator[Callable[[object], None]]:
-    """Takes what was shown to somebody; neither that nor the log may have the secret in it."""
+    """Collects shown texts; neither the texts nor the log may contain the secret."""
     seen: list[str] = []
     yield lambda what: seen.append(f"{what!r} {what}")
     assert seen

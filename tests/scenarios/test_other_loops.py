@@ -1,4 +1,4 @@
-"""Event loops that are no plain asyncio loop: those of GUIs, and asyncio's own among greenlets."""
+"""Event loops other than plain asyncio: loops of GUIs, and the asyncio loop with greenlets."""
 
 from __future__ import annotations
 

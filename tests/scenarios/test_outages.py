@@ -1,4 +1,4 @@
-"""What an outage costs: how soon all is well after it, and what is asked, dialled and logged meanwhile."""
+"""The cost of an outage: the time to recover, and the requests, dials and log lines meanwhile."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_returned_broker_is_found_soon_after_any_outage(
 async def test_brokers_that_return_in_turn_are_each_found_soon(
     away_s: float, options: Mapping[str, Any], recovery_s: float
 ) -> None:
-    """The first ones tell of partitions that nobody leads yet."""
+    """The first metadata responses have partitions without a leader."""
     async with producing(BROKERS, BROKERS, **options) as (producer, cluster):
         await _one_each(producer)
         for node_id in range(1, BROKERS + 1):

@@ -1,4 +1,4 @@
-"""Where records go, and whose choice it is."""
+"""Partitions of records, and the components that choose them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A port at which something else than a broker answers: the error says where, and what it looks like, at once."""
+"""Ports with another server than a broker: the error names the address and the protocol at once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def cache(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 async def tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """As OpenSSL does: what is no handshake ends the connection."""
+    """Close the connection if the first bytes are no handshake, as OpenSSL does."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).wrap_bio(incoming, outgoing, server_side=True)
     incoming.write(await reader.read(1000))
@@ -59,14 +59,14 @@ async def nobody(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 async def small_talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Say what might begin a frame of 16 MB, and no more."""
+    """Send the first bytes of a frame of 16 MB and nothing more."""
     writer.write(b"\x01\x00\x00\x00hello")
     await reader.read()
 
 
 @asynccontextmanager
 async def port(serve: Serve) -> AsyncIterator[str]:
-    """Have *serve* behind a port, and nobody connected in the end."""
+    """Run *serve* behind a port, and check that no connection remains."""
     served: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,7 +99,7 @@ async def port(serve: Serve) -> AsyncIterator[str]:
         (small_talk, "bytes long"),
     ],
 )
-async def test_starting_fails_at_once_and_says_what_is_there(serve: Serve, looks_like: str) -> None:
+async def test_start_fails_at_once_and_names_the_protocol_there(serve: Serve, looks_like: str) -> None:
     loop = asyncio.get_running_loop()
     async with port(serve) as address:
         began_at = loop.time()

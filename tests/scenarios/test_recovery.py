@@ -1,4 +1,4 @@
-"""What heals by itself, and how soon; the matrix of faults is in `faults/`."""
+"""Automatic recovery and its duration; the matrix of faults is in `faults/`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ async def one_by_one(producer: Producer, count: int) -> list[asyncio.Future[Reco
 
 
 class TestIdleTopics:
-    """A topic that nothing was sent to for `metadata_max_idle_ms` is forgotten, and known again when it is used."""
+    """A topic without sends for `metadata_max_idle_ms` is forgotten, and looked up again at its next use."""
 
     @scenario
     async def test_record_after_a_long_pause_is_stored(self) -> None:
-        """Sequences that began anew under the same epoch would be taken for the first records sent again."""
+        """Sequences that restart under the same epoch would look like duplicates of the first records."""
         async with producing(metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000) as (producer, cluster):
             await producer.send(TOPIC, b"before")
             await asyncio.sleep(60)
@@ -41,7 +41,7 @@ class TestIdleTopics:
             assert (second.producer_epoch, second.base_sequence) == (first.producer_epoch + 1, 0)
 
     @scenario
-    async def test_also_when_a_call_was_waiting_for_the_topic_then(self) -> None:
+    async def test_idle_topic_is_sent_to_after_a_call_waited_for_it(self) -> None:
         async with producing(
             metadata_max_idle_ms=5_000, metadata_max_age_ms=1_000, buffer_memory=1_000, linger_ms=0
         ) as (producer, cluster):

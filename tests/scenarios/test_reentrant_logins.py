@@ -24,7 +24,7 @@ CALLS: dict[str, Callable[[Producer], object]] = {
 
 
 class Provider:
-    """What a login asks for; makes a call of the producer first."""
+    """Callable for credentials or tokens that calls the producer first."""
 
     def __init__(self, call: Callable[[Producer], object]) -> None:
         self._call = call

@@ -1,4 +1,4 @@
-"""User code that is called by the producer and calls it; and what nobody but the sender may hold up."""
+"""User code that is called by the producer and calls the producer, and work that only the sender may delay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.scenarios.rig import TOPIC, now, producing, scenario
 
 
 class SendsAgain(Interceptor):
-    """Sends another record for each that failed, from within the call that tells of the failure."""
+    """Interceptor that sends another record for each failed record, inside `on_acknowledgement`."""
 
     producer: Producer
     refused: ProducerClosed | None = None

@@ -91,7 +91,7 @@ class TestResult:
             assert (await fails(producer, [b"a"])).possibly_persisted
 
     @scenario
-    async def test_positions_outside_it_are_index_errors(self) -> None:
+    async def test_positions_outside_the_result_raise_index_error(self) -> None:
         async with producing() as (producer, _):
             result = await producer.send_many(TOPIC, [b"a", b"b"])
             assert result.offset(-1) == 1
@@ -151,7 +151,7 @@ class TestColumns:
 
     @scenario
     async def test_headers_of_one_kind_share_batches_with_those_of_another(self) -> None:
-        """What each record has arrives with it, over many batches and calls."""
+        """Headers and keys stay with their records over many batches and calls."""
 
         def headers(number: int, trace: str) -> dict[str, bytes | None]:
             return {trace: b"%d" % number if number % 3 else None, "type": b"json"}

@@ -1,4 +1,4 @@
-"""How long a bulk call waits, and what becomes of what it could not append in time."""
+"""Waits of a bulk call, and the outcome of records that it could not append in time."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestWaiting:
             assert [type(each) for each in raised.value.result.failures.values()] == [MetadataTimeout] * 2
 
     @scenario
-    async def test_columns_may_be_reused_once_it_returns(self) -> None:
+    async def test_columns_may_be_reused_after_the_call(self) -> None:
         async with producing() as (producer, cluster):
             column: list[Any] = [b"a", bytearray(b"b"), memoryview(b"c")]
             keys: list[Any] = [b"k", b"l", b"m"]
@@ -74,7 +74,7 @@ class TestWaiting:
             ]
 
     @scenario
-    async def test_cancelled_what_was_appended_goes_on(self) -> None:
+    async def test_cancelled_call_keeps_appended_records(self) -> None:
         async with producing(buffer_memory=1_000, linger_ms=60_000) as (producer, cluster):
             cluster.on("produce", topic=TOPIC).delay(1.0)
             sending = asyncio.create_task(producer.send_many(TOPIC, [b"%02d" % n * 50 for n in range(20)]))

@@ -1,4 +1,4 @@
-"""A table, or a stream of RecordBatches, in: every row once, in order; or what is wrong with the input."""
+"""Tables and streams of RecordBatches: every row is sent once, in order, or the error names the invalid input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Streamed:
 
 
 class ByColumn:
-    """Chooses the partitions of a column of keys only: b has partition 1, others 0."""
+    """Partitioner for columns of keys: key b has partition 1, other keys partition 0."""
 
     keyless_is_sticky = True
 

@@ -1,4 +1,4 @@
-"""Rows of a table that fail are named, and so is what was acknowledged; time runs out, calls are cancelled."""
+"""Failed and acknowledged rows of a table are reported; timeouts and cancelled calls."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class TestTimeAndCancelling:
                 await send_table(producer, TOPIC, batch_of(b"a"), value="v", timeout_s=wrong)
 
     @scenario
-    async def test_cancelled_it_reads_no_more_and_leaves_no_task_behind(self) -> None:
+    async def test_cancelled_send_table_reads_no_more_and_leaves_no_task(self) -> None:
         async with producing() as (producer, cluster):
             cluster.freeze_broker(1)
             batches = (batch_of(b"%d" % number) for number in range(100))

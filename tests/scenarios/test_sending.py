@@ -1,4 +1,4 @@
-"""Five ways to send, and what may be sent."""
+"""Five ways to send, and valid records."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class TestTheFiveWays:
             assert values(cluster) == [b"x" * 800, b"z" * 800]
 
     @scenario
-    async def test_send_many_takes_columns(self) -> None:
+    async def test_send_many_accepts_columns(self) -> None:
         async with producing(partitions=2) as (producer, cluster):
             result = await producer.send_many(TOPIC, [b"a", b"b", b"c"], partitions=[0, 1, 0])
             assert isinstance(result, SendManyResult)
@@ -86,7 +86,7 @@ class TestTheFiveWays:
             assert values(cluster, 1) == [b"b"]
 
     @scenario
-    async def test_flush_waits_for_all_that_was_appended_before_it(self) -> None:
+    async def test_flush_waits_for_records_appended_before_it(self) -> None:
         async with producing(partitions=2, linger_ms=1_000) as (producer, cluster):
             began_at = now()
             futures = [producer.send_nowait(TOPIC, b"v", partition=partition) for partition in (0, 1)]
@@ -111,7 +111,7 @@ class TestTheFiveWays:
             assert cluster.request_count("produce") - before == 1
 
     @scenario
-    async def test_flush_does_not_raise_what_is_in_the_futures(self) -> None:
+    async def test_flush_does_not_raise_errors_of_futures(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce").answer(87)
             future = producer.send_nowait(TOPIC, b"v")
@@ -119,7 +119,7 @@ class TestTheFiveWays:
             assert future.exception() is not None
 
     @scenario
-    async def test_flush_does_not_wait_for_what_comes_after_it(self) -> None:
+    async def test_flush_does_not_wait_for_later_records(self) -> None:
         async with producing(partitions=2, linger_ms=1_000) as (producer, cluster):
             first = producer.send_nowait(TOPIC, b"v", partition=0)
             sent = cluster.on("produce", partition=0)
@@ -169,7 +169,7 @@ class TestValues:
             assert (record.value, record.key) == (stored, stored)
 
     @scenario
-    async def test_changing_them_after_the_call_changes_nothing(self) -> None:
+    async def test_values_changed_after_the_call_are_sent_unchanged(self) -> None:
         async with producing() as (producer, cluster):
             value, key, header = bytearray(b"value"), bytearray(b"key"), bytearray(b"header")
             headers: list[tuple[str, bytes | bytearray | memoryview | None]] = [("h", header)]
@@ -184,7 +184,7 @@ class TestValues:
                 assert (record.value, record.key, record.headers) == (b"value", b"key", (("h", b"header"),))
 
     @scenario
-    async def test_also_while_the_call_still_waits(self) -> None:
+    async def test_values_changed_during_a_wait_are_sent_unchanged(self) -> None:
         async with producing(acquainted=False) as (producer, cluster):
             value = bytearray(b"before")
             sending = asyncio.create_task(producer.send(TOPIC, value))

@@ -24,7 +24,7 @@ on_each_loop = pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "uvloo
 
 
 async def send(servers: str, name: int, records: int) -> list[int]:
-    """Return the offsets of so many records."""
+    """Return the offsets of *count* records."""
     async with Producer(servers, linger_ms=1) as producer:
         sent = await asyncio.gather(
             *(producer.send(TOPIC, b"%d %d" % (name, number)) for number in range(records))
@@ -140,10 +140,10 @@ def test_forked_workers_each_start_their_own(
 
 @pytest.mark.kafka_cluster(topics={TOPIC: 1})
 @on_each_loop
-def test_cancelled_at_any_moment_on_real_loops(
+def test_calls_cancelled_at_any_moment_on_real_loops(
     kafka_cluster: ThreadedCluster, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """What test_cancelling_anywhere.py does turn by turn, as far as it can be had with sockets and uvloop."""
+    """test_cancelling_anywhere.py with real sockets and uvloop, at random moments."""
 
     async def life(moment: int, acknowledged: list[int]) -> None:
         async with Producer(kafka_cluster.bootstrap_servers) as producer:

@@ -40,7 +40,7 @@ def on_each_loop(test: Test) -> Callable[[Callable[[], asyncio.AbstractEventLoop
 
 
 def connections(cluster: Cluster) -> int:
-    """Return how many connections the brokers have."""
+    """Return the number of connections of the brokers."""
     return sum(len(broker._connections) for broker in cluster._brokers.values())
 
 
@@ -75,7 +75,7 @@ async def test_reset_connections_lose_no_record(cluster: Cluster) -> None:
 
 @on_each_loop
 async def test_tasks_that_send_again_and_again_beside_lingers(cluster: Cluster) -> None:
-    """The ends of lingers are often due at once, of which uvloop's timers cannot tell when."""
+    """Lingers often end within a millisecond, the resolution of uvloop's timers."""
 
     async def send(number: int) -> None:
         for turn in range(60):

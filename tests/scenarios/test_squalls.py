@@ -1,4 +1,4 @@
-"""A pipelined stream while brokers answer one thing after the other: once that is over, everything is delivered."""
+"""A pipelined stream while brokers answer with changing errors: afterwards all records are delivered."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ AFTER_THE_APPEND: list[type[BrokerError]] = [
 
 
 async def send_steadily(producer: Producer, until: float) -> int:
-    """Send a record to each partition every few milliseconds; return how many each got, all acknowledged."""
+    """Send a record to each partition every few milliseconds, and return the acknowledged number per partition."""
     sent: list[asyncio.Future[RecordMetadata]] = []
     while now() < until:
         for partition in range(PARTITIONS):

@@ -1,4 +1,4 @@
-"""A producer's life, up to where `test_closing` takes over; and the loop it belongs to."""
+"""The life of a producer before `close` (see `test_closing`), and its event loop."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestStart:
                 await Producer(cluster.bootstrap_servers).start()
 
     @scenario
-    async def test_cancelled_it_leaves_nothing_and_may_be_tried_again(self) -> None:
+    async def test_cancelled_start_leaves_nothing_and_may_be_repeated(self) -> None:
         async with open_cluster() as cluster:
             cluster.freeze_broker(1)
             producer = Producer(cluster.bootstrap_servers)

@@ -59,7 +59,7 @@ Outcome = RecordMetadata | ProducerError | None
 
 
 class Observer(Interceptor):
-    """Counts what interceptors hear."""
+    """Interceptor that counts outcomes."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -76,7 +76,7 @@ class Observer(Interceptor):
 
 
 class Storm:
-    """Calls and faults by chance, and what became of each record."""
+    """Random calls and faults, and the outcome of each record."""
 
     def __init__(self, seed: int, cluster: Cluster) -> None:
         random.seed(seed)  # the producer's own choices, too
@@ -234,7 +234,7 @@ def check_order(log: Sequence[bytes], columns: Sequence[Sequence[bytes]]) -> Non
 
 
 def check_records(storm: Storm) -> None:
-    """Compare what the callers were told with what is in the log."""
+    """Compare the outcomes of the calls with the log."""
     logs = {
         (topic, partition): [log_of(values(storm.cluster, partition, topic))]
         for topic, count in TOPICS.items()

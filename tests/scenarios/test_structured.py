@@ -56,7 +56,7 @@ class TestTimeouts:
 
     @scenario
     async def test_timeout_at_the_answer_has_a_certain_outcome(self) -> None:
-        """Either the call returns, or the scope has cancelled it; never both, never neither."""
+        """The call returns or is cancelled by the scope, exactly one of the two."""
         async with producing(linger_ms=0) as (producer, cluster):
             for number in range(5):
                 cluster.on("produce", topic=TOPIC).delay(0.1)
@@ -71,7 +71,7 @@ class TestTimeouts:
 class TestScopes:
     @scenario
     async def test_cancelled_scope_closes_the_producer_at_once(self) -> None:
-        """Unlike a cancellation of asyncio's, it does not let `close` wait, either."""
+        """A scope of anyio also cancels the waits of `close`, unlike a cancellation of asyncio."""
         async with cluster() as opened:
             futures = []
             with anyio.move_on_after(1):

@@ -1,4 +1,4 @@
-"""A broker that says more than it should: bytes behind a whole answer, within its frame, cost nothing but a line."""
+"""Surplus bytes behind a response, within its frame, only log a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.scenarios.rig import TOPIC, cluster, producing, scenario, values
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return who said too much, as often as that was logged."""
+    """Return the sources of surplus bytes in the log."""
     lines = [each.message.split() for each in caplog.records]
     return [
         address.removeprefix("address=") for event, _, address, *_ in lines if event == "connection.surplus"

@@ -1,4 +1,4 @@
-"""Client metrics (KIP-714): what is pushed when, what the cluster may say to it, and that records never notice."""
+"""Client metrics (KIP-714): the pushes, the answers of the cluster, and no effect on records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INVALID_REQUEST, THROTTLING_QUOTA_EXCEEDED, TOO_LARGE, NEW_CODE = 42, 89, 118, 9
 
 @pytest.fixture(autouse=True)
 def no_jitter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first push comes after one interval."""
+    """The first push is sent after one interval."""
     monkeypatch.setattr(telemetry_session, "FIRST_PUSH", (1.0, 1.0))
 
 

@@ -1,4 +1,4 @@
-"""A broker that throttles is left alone for as long; one that has done so before it answered is not (KIP-219)."""
+"""Throttled brokers get no request for the throttle time, brokers that delayed their answer get one (KIP-219)."""
 
 from __future__ import annotations
 

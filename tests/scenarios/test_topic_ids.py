@@ -1,4 +1,4 @@
-"""Records go to a topic by its id where the broker wants that (KIP-516), and a topic made anew has another one."""
+"""Records are sent by topic id if the broker requires ids (KIP-516); a recreated topic has another id."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_produce_uses_topic_names_without_ids(
 
 @BOTH
 @scenario
-async def test_under_load_records_keep_their_order(options: ProducerOptions) -> None:
+async def test_records_under_load_keep_their_order(options: ProducerOptions) -> None:
     async with producing(partitions=2, **options) as (producer, cluster):
         for number in range(1_000):
             _ = await producer.enqueue(TOPIC, b"%d" % number, partition=number % 2)
@@ -121,7 +121,7 @@ async def test_records_for_a_deleted_topic_fail_at_their_deadline() -> None:
 
 @scenario
 async def test_late_answer_of_a_deleted_topic_keeps_the_order() -> None:
-    """The leader of a log that was made anew takes whatever sequence it sees first."""
+    """The leader of a recreated log accepts any first sequence."""
     async with producing(brokers=2, partitions=2, linger_ms=0) as (producer, cluster):
         for partition in range(2):
             await producer.send(TOPIC, b"before", partition=partition)

@@ -1,4 +1,4 @@
-"""Transactions that are prepared here and ended elsewhere, while brokers fail: what is said is what readers see."""
+"""Transactions prepared by one process and ended by another while brokers fail: results match the readers."""
 
 from __future__ import annotations
 

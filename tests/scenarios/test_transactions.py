@@ -1,4 +1,4 @@
-"""Transactions on the in-process broker, in virtual time: what goes over the wire, and when."""
+"""Transactions on the in-process broker, in virtual time: the requests and their times."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_records_in_version_2_wait_for_no_answer() -> None:
 
 @scenario
 async def test_end_waits_for_markers_of_the_last_transaction() -> None:
-    """Version 2: a Produce that meets them is held for 20 ms; the transaction after it waits a little longer than it did."""
+    """Version 2 holds a Produce during the markers for 20 ms; the next transaction waits a little longer."""
     async with (
         cluster(transaction_version=2) as opened,
         Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
@@ -104,7 +104,7 @@ async def test_end_waits_for_markers_of_the_last_transaction() -> None:
 
 
 @scenario
-async def test_outside_a_transaction_nothing_is_taken() -> None:
+async def test_records_outside_a_transaction_are_refused() -> None:
     async with (
         cluster() as opened,
         Producer(opened.bootstrap_servers, transactional_id=ID) as producer,
@@ -123,7 +123,7 @@ async def test_outside_a_transaction_nothing_is_taken() -> None:
 
 @scenario
 async def test_failure_before_the_append_requires_an_abort() -> None:
-    """As what a broker refuses does: else who ends a transaction by hand would leave it open."""
+    """The record fails the transaction like a record refused by a broker; otherwise a manual commit would miss it."""
 
     def serialize(value: bytes) -> bytes:
         if value == b"bad":

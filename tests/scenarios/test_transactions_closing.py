@@ -38,7 +38,7 @@ def producer_of(opened: Cluster, **options: Any) -> Producer:
 
 @asynccontextmanager
 async def half_written(version: int) -> AsyncIterator[tuple[Cluster, Producer, Any, asyncio.Task[Any]]]:
-    """Give a producer whose transaction has one record in its log, and one that is refused for now."""
+    """Yield a producer whose transaction has one stored record and one record that is refused for now."""
     async with cluster(partitions=2, transaction_version=version) as opened:
         producer = producer_of(opened)
         await producer.start()

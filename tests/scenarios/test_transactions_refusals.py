@@ -52,7 +52,7 @@ def committed(opened: Cluster, topic: str = "kept") -> list[bytes]:
 @in_each_version
 @pytest.mark.parametrize("every", [2, 7, 100], ids=["many", "few", "one"])
 @scenario
-async def test_transaction_commits_what_is_not_refused(version: int, every: int) -> None:
+async def test_transaction_commits_records_that_are_not_refused(version: int, every: int) -> None:
     """In each of two transactions, records behind a refused one get its sequences."""
     async with cluster(transaction_version=version) as opened:
         opened.create_topic("kept", 2, compacted=True)

@@ -1,4 +1,4 @@
-"""A successor with the same transactional id, and a fenced producer that goes on; on the in-process broker."""
+"""A successor with the same transactional id beside its fenced predecessor, on the in-process broker."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_unwritten_sequence_costs_a_fenced_producer_no_epoch(version: int,
 @pytest.mark.parametrize("api", ["describe_transactions", "init_producer_id"])
 @scenario
 async def test_epoch_bump_that_waits_leaves_a_successor_alone(version: int, api: str) -> None:
-    """An answer was lost, so the next transaction needs an epoch; a successor comes before the coordinator gives it."""
+    """A lost answer makes the next transaction bump the epoch; a successor starts before the bump."""
     async with cluster(brokers=2, transaction_version=version) as opened:
         opened.move_coordinator(ID, to_broker=1)
         old, new = producer_of(opened, request_timeout_ms=500), producer_of(opened)

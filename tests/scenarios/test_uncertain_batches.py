@@ -88,7 +88,7 @@ async def outcomes(sending: Sequence[asyncio.Future[RecordMetadata]]) -> list[Re
 
 
 class TestLaterBatchFailed:
-    """The leader denies the batches in doubt, and one behind them fails for good while it is asked for."""
+    """The leader denies the uncertain batches, and a later batch fails while the leader is asked for it."""
 
     @DENIALS
     @pytest.mark.parametrize("count", [2, 3, 5])
@@ -109,7 +109,9 @@ class TestLaterBatchFailed:
     @for_each("refusal", [TopicAuthorizationFailed, MessageTooLarge, InvalidRecord])
     @for_each("failed", [1, 2, 3, 4])
     @scenario
-    async def test_batches_behind_it_are_stored(self, failed: int, refusal: type[BrokerError]) -> None:
+    async def test_batches_behind_a_failed_batch_are_stored(
+        self, failed: int, refusal: type[BrokerError]
+    ) -> None:
         async with unanswered(5, kept=2) as (producer, cluster, sending):
             cluster.lose_end(TOPIC, 0, 6)
             later = [producer.send_nowait(TOPIC, b"later %d" % number, partition=0) for number in range(9)]
@@ -154,7 +156,7 @@ class TestLaterBatchFailed:
 
 
 class TestLaterBatchWasSplit:
-    """A leader recognises no part of a batch that it has, so it cannot be asked for that batch."""
+    """A leader that has a batch recognises none of its parts, so it cannot be asked for the batch."""
 
     @DENIALS
     @pytest.mark.parametrize("count", [1, 2, 3])

@@ -1,4 +1,4 @@
-"""Interceptors and serializers: the user's code, and what happens when it fails."""
+"""Interceptors and serializers of the user, and their failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ End = tuple[RecordMetadata | None, ProducerError | None, TopicPartition]
 
 
 class Observer:
-    """Hears how every record ended; need not be an `Interceptor`, nor have all of its methods."""
+    """Stores the outcome of every record; a subset of the methods of `Interceptor` suffices."""
 
     def __init__(self) -> None:
         self.heard: list[End] = []
@@ -56,7 +56,7 @@ class Stamp:
 
 
 class Broken:
-    """Fails wherever it is called."""
+    """Interceptor that fails in every method."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         record.value = b"spoilt"
@@ -184,7 +184,7 @@ class TestSerializers:
 
     @scenario
     async def test_serializers_see_context_variables_of_the_call(self) -> None:
-        """Also when several calls waited for the same thing, and one of them appends for the others."""
+        """Several calls waited for the same topic, and one of them appends for the others."""
         request: ContextVar[str] = ContextVar("request")
 
         def serialize(value: str) -> bytes:
@@ -199,7 +199,7 @@ class TestSerializers:
             assert values(cluster) == [b"first: hello", b"second: hello", b"third: hello"]
 
     @scenario
-    async def test_javas_names_for_them_are_known(self) -> None:
+    async def test_java_class_names_of_serializers_are_accepted(self) -> None:
         async with open_cluster() as cluster:
             config = ProducerConfig.from_mapping(
                 {

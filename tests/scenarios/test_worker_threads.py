@@ -94,7 +94,7 @@ async def certificates() -> None:
 
 
 async def callables() -> None:
-    """Those of the application."""
+    """The threads of the application."""
     async with Cluster(
         topics={TOPIC: 1}, security_protocol="SASL_SSL", sasl_mechanisms=["PLAIN"], users=USERS
     ) as cluster:
@@ -118,7 +118,7 @@ USES: list[Use] = [*WORK, arrow, callables, tokens]
 
 @pytest.fixture(autouse=True)
 def everything_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let work go to a thread, however little it is."""
+    """Run work of any size in a thread."""
     monkeypatch.setattr(in_flight, "DECODE_OFF_LOOP_BYTES", 0)
     monkeypatch.setattr(telemetry_session, "OFF_LOOP_TOPICS", 0)
     monkeypatch.setattr(passwords_module, "IN_A_THREAD_FROM", 0)
@@ -198,7 +198,7 @@ def test_application_that_keeps_its_executor_busy_delays_nothing() -> None:
 
 
 class NameServer:
-    """Answers nothing until it is released."""
+    """Resolver that answers once it is released."""
 
     def __init__(self) -> None:
         self.asked = 0

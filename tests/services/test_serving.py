@@ -1,4 +1,4 @@
-"""What clients of the services in examples/ are answered: over HTTP, on the in-process broker."""
+"""HTTP responses of the services in examples/, on the in-process broker."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ async def test_service_stops_when_accepted_orders_are_stored(
 async def test_service_stops_in_time_without_a_broker(
     app: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each request is answered all the same, and what is given up of the rest is told."""
+    """Each request is answered, and the number of abandoned records is logged."""
     caplog.set_level(logging.INFO, "shop")
     monkeypatch.setattr(module_of(app), "SEND_TIMEOUT_S", 0.8)
     monkeypatch.setattr(module_of(app), "CLOSE_TIMEOUT_S", 0.2)

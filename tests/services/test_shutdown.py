@@ -1,4 +1,4 @@
-"""SIGTERM to a service under load: who was accepted is answered, and who was answered finds it in the log."""
+"""SIGTERM to a service under load: accepted requests are answered, and answered records are in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit on Spark: the answer of the one in memory, from a topic or from files."""
+"""The audit on Spark of a topic or of files, compared with the audit in memory."""
 
 from __future__ import annotations
 

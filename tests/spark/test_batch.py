@@ -1,4 +1,4 @@
-"""A DataFrame into a topic: every row once, each column where Kafka has it."""
+"""A DataFrame written to a topic: every row once, each column in its field of the record."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_keys_and_values_may_be_binary(
     ]
 
 
-def test_rows_are_records_as_sparks_own_sink_makes_them(
+def test_rows_become_the_records_of_sparks_own_sink(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
     """The same partition for the same key, above all: or a topic could not be moved from one sink to the other."""
@@ -143,7 +143,7 @@ def test_column_timestamp_is_ignored_as_in_sparks_own_sink(
     assert all(began_ms <= each.timestamp_ms <= time.time() * 1_000 for each in records)
 
 
-def test_rows_with_times_without_zone_are_taken_as_utc(
+def test_timestamps_without_a_zone_are_utc(
     spark: SparkSession, save: Save, new_topic: NewTopic, kafka: ApacheKafka
 ) -> None:
     topic = new_topic(cleanup_policy="compact")
@@ -252,7 +252,7 @@ def test_committed_batch_is_logged_by_the_driver(
 
 
 @needs_worker_logs
-def test_spark_can_collect_what_the_driver_says(spark: SparkSession, save: Save, topic: str) -> None:
+def test_spark_collects_log_lines_of_the_driver(spark: SparkSession, save: Save, topic: str) -> None:
     spark.conf.set("spark.sql.pyspark.worker.logging.enabled", "true")
     try:
         save(spark.range(10).selectExpr("'1234567' as value"), topic)

@@ -1,4 +1,4 @@
-"""The benchmark on Spark with a few rows: it runs, and it counts the rows. Its streams need Spark 4.1."""
+"""A short run of the benchmark on Spark that counts its rows. Its streams need Spark 4.1."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_rows_differ_in_the_options_of_both_sinks() -> None:
 
 
 @pytest.mark.parametrize("sink", STREAM.clients)
-def test_micro_batches_of_a_row_tell_how_long_they_take(session: Session, sink: str) -> None:
+def test_micro_batches_of_one_row_report_their_duration(session: Session, sink: str) -> None:
     few = replace(STREAM, settings=replace(STREAM.settings, records=2))
     measured = session.run(Step(few, sink, 0, 1.0))
     assert measured.sent == 3
@@ -79,7 +79,7 @@ def test_micro_batches_of_a_row_tell_how_long_they_take(session: Session, sink: 
     [(ONE_TASK, AT_LEAST_ONCE), (ONE_TASK, SINGLE), (TASKS_EACH, AT_LEAST_ONCE), (TASKS_EACH, LOG)],
     ids=lambda value: value.name if isinstance(value, Row) else value,
 )
-def test_micro_batches_of_many_rows_tell_what_exactly_once_takes(
+def test_micro_batches_of_many_rows_report_exactly_once_costs(
     session: Session, row: Row, guarantee: str
 ) -> None:
     few = replace(row, settings=replace(row.settings, records=2))

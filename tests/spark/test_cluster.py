@@ -1,4 +1,4 @@
-"""On a cluster of Spark's own kind: other processes than the driver's, and two of them."""
+"""A standalone Spark cluster: a driver and two executors in separate processes."""
 
 from __future__ import annotations
 

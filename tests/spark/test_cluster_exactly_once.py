@@ -29,7 +29,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def check(kafka: ApacheKafka, topic: str) -> None:
-    """Check that readers of committed records, who wait for nobody, see each event once."""
+    """Check that read_committed consumers see each event once, without a wait."""
     report = audited_when_committed(kafka.bootstrap_servers, topic, RUN, EVENTS)
     assert (report.lost, report.duplicated, report.unexpected) == (0, 0, 0), str(report)
 

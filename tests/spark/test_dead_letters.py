@@ -1,4 +1,4 @@
-"""Rows that cannot be sent, as Spark has them, and what becomes of them under each guarantee."""
+"""Rows that cannot be sent, and their handling under each guarantee."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decisions that can have been lost, and queries that change guarantee or prefix: refused, or a warning."""
+"""Possibly lost decisions, and queries that change guarantee or prefix: an error or a warning."""
 
 from __future__ import annotations
 

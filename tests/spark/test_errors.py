@@ -1,4 +1,4 @@
-"""The text of an error as a user of Spark reads it: one line of ours, without a Python traceback."""
+"""The text of an error in Spark: one line of this sink, without a Python traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exactly once, whatever dies: killed at each step, and read back as readers of committed records see it.
+"""Exactly once after kills at each step, read back with a read_committed consumer.
 
 `make spark` plays a few of the steps; with EXACTLY_ONCE=all (`make test-spark-exactly-once`) it is all of them, on brokers
 with `transaction.version` 2 and before.
@@ -108,7 +108,7 @@ class Job:
         return self.kafka.bootstrap_servers, self.topic, self.directory, guarantee, tasks, self.timeout_ms
 
     def committed(self, count: int) -> int:
-        """Return how many records readers of committed ones see, once it is *count*."""
+        """Return the number of committed records, once it is *count*."""
         servers = self.kafka.bootstrap_servers
         return len(
             await_records(
@@ -117,7 +117,7 @@ class Job:
         )
 
     def check(self, expect: int = EVENTS) -> None:
-        """Check that they see each event once."""
+        """Check that each event is committed once."""
         servers = self.kafka.bootstrap_servers
         report = audited_when_committed(servers, self.topic, RUN, expect, timeout_s=PATIENCE_S)
         assert not report.lost, str(report)
@@ -368,7 +368,7 @@ def test_job_is_written_once_and_its_rerun_is_skipped(job: Job, guarantee: str, 
 
 
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG])
-def test_foreach_batch_knows_its_batches(job: Job, guarantee: str, spark_log: SparkLog) -> None:
+def test_foreach_batch_skips_a_batch_that_was_written(job: Job, guarantee: str, spark_log: SparkLog) -> None:
     """A batch that fails behind its write is replayed, and skipped."""
     failures = iter([True])
 

@@ -1,6 +1,6 @@
-"""The examples for Spark do what they say.
+"""The examples for Spark.
 
-What runs stream.py as a program, to kill it, is in test_restart.py; those that read Kafka are in test_pipeline_examples.py.
+test_restart.py kills stream.py as a program; test_pipeline_examples.py has the examples that read Kafka.
 """
 
 from __future__ import annotations

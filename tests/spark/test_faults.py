@@ -1,4 +1,4 @@
-"""What goes wrong while rows are written: a clear end in bounded time, or a job that gets through."""
+"""Faults while rows are written: a clear error in bounded time, or a job that succeeds."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def numbered(spark: SparkSession, count: int) -> DataFrame:
 
 
 def failure_of(save: Save, rows: DataFrame, topic: str | None, **options: object) -> str:
-    """Return what a job fails with."""
+    """Return the message of the error of a job."""
     with pytest.raises(PySparkException) as failure:
         save(rows, topic, **options)
     return str(failure.value)
 
 
 def counted(kafka: ApacheKafka, topic: str) -> Counter[int]:
-    """Return how often each number is in *topic*."""
+    """Return the count of each number in *topic*."""
     return Counter(int(each.value or b"") for each in read_with_librdkafka(kafka.bootstrap_servers, topic))
 
 

@@ -1,4 +1,4 @@
-"""The process that sends is killed amid a task: Spark tries the task again, and the topic tells what came of it."""
+"""The sending process is killed amid a task: Spark repeats the task, and the topic is audited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples that read Kafka, change what they read, and write it exactly once: from end to end, and killed on the way."""
+"""The examples that read Kafka, transform records and write exactly once, also when killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A declarative pipeline with our sink, as `spark-pipelines run` runs it."""
+"""A declarative pipeline with this sink, run by `spark-pipelines run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cannot be written is said on the driver, before any task runs, and in the words of Spark's own sink."""
+"""Invalid rows are refused on the driver before any task runs, with the messages of Spark's own sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The driver of a stream is killed amid a micro-batch, and another one goes on from its checkpoint."""
+"""The driver of a stream is killed amid a micro-batch, and another driver continues from its checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One set of options for Spark's own Kafka source and for our sink."""
+"""Options shared by Spark's own Kafka source and this sink."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL and tables: what writes to a topic, and the sentence for what does not."""
+"""SQL and tables: statements that write to a topic, and the errors of other statements."""
 
 from __future__ import annotations
 

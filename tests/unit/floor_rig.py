@@ -1,4 +1,4 @@
-"""What intake and sender work on: real batches and queues, with fakes for the floors that do I/O."""
+"""Real batches and queues for intake and sender, with fakes for the layers that do I/O."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def sender_settings(**changes: Any) -> SenderSettings:
 
 
 class Witness:
-    """The completion's observer: remembers every outcome it is told."""
+    """Observer of the completion that stores every outcome."""
 
     def __init__(self) -> None:
         self.delivered_batches: list[tuple[Batch, int, int]] = []
@@ -117,7 +117,7 @@ class FloorRig:
             self.learn(TOPIC, *[NODE] * partitions)
 
     def learn(self, topic: str, *leaders: int) -> TopicQueues:
-        """Let *topic* be known, to the updater too."""
+        """Add *topic* to the accumulator and to the updater."""
         self.updater.knows(topic, *leaders)
         queues = self.accumulator.topic(topic)
         self.accumulator.update_topic(topic, list(leaders))
@@ -155,7 +155,7 @@ class FloorRig:
         return future
 
     def fill(self, *values: bytes, partition: int = 0) -> Batch:
-        """Append *values* for nobody in particular, and return the open batch they are in."""
+        """Append *values*, and return their open batch."""
         for value in values or (b"value",):
             _ = self.append(value, partition=partition)
         batch = self.queue(partition).open
@@ -163,7 +163,7 @@ class FloorRig:
         return batch
 
     def drain(self, node_id: int = NODE) -> list[Batch]:
-        """Seal what is open, and take one batch per partition, as the sender does."""
+        """Seal open batches, and take one batch per partition, as the sender does."""
         for batch in tuple(self.accumulator.unresolved):
             if self.accumulator.queue(batch).open is batch:
                 self.accumulator.seal(batch, self.loop.time())

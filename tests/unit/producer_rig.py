@@ -1,4 +1,4 @@
-"""What the tests of the facade need: a producer on a cluster in memory."""
+"""A producer on a cluster in memory."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class TestSecurity:
     @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
     @in_virtual_time
     async def test_secured_records_are_never_sent_in_the_clear(self, protocol: Any) -> None:
-        """Neither to bootstrap addresses nor to nodes: the cluster would not take it."""
+        """The cluster would refuse plain text at bootstrap addresses and at nodes."""
         users = {"alice": "hunter2"} if protocol.startswith("SASL") else None
         async with Cluster(
             2, {"orders": 2}, transport="memory", security_protocol=protocol, users=users
@@ -108,7 +108,7 @@ class TestStart:
             assert set(running.engine.updater.snapshot.brokers) == {1, 2}
 
     @in_virtual_time
-    async def test_failed_it_is_taken_down(self) -> None:
+    async def test_failed_start_closes_everything(self) -> None:
         async with rig(reconnect_backoff_ms=1) as failing:
             await failing.cluster.stop_broker(1)
             with pytest.raises(ConnectionFailed, match=failing.cluster.bootstrap_servers):
@@ -123,7 +123,7 @@ class TestStart:
             assert now() <= 5
 
     @in_virtual_time
-    async def test_cancelled_it_is_taken_down(self) -> None:
+    async def test_cancelled_start_closes_everything(self) -> None:
         async with rig() as cancelled:
             cancelled.cluster.freeze_broker(1)
             starting = asyncio.create_task(cancelled.engine.start())
@@ -134,7 +134,7 @@ class TestStart:
 
     @in_virtual_time
     async def test_cancelled_start_is_undone_before_its_scope_ends(self) -> None:
-        """A scope of anyio's cancels what is awaited in it again and again, the taking down included."""
+        """A scope of anyio cancels every await in the scope, including those of the cleanup."""
         async with rig() as cancelled:
             cancelled.cluster.freeze_broker(1)
             with anyio.move_on_after(1) as scope:
@@ -144,7 +144,7 @@ class TestStart:
             assert cancelled.engine._stopping.done()
 
     @in_virtual_time
-    async def test_stopped_meanwhile_it_says_so(self) -> None:
+    async def test_start_raises_producer_closed_when_stopped_meanwhile(self) -> None:
         async with rig() as stopped:
             stopped.cluster.freeze_broker(1)
             starting = asyncio.create_task(stopped.engine.start())
@@ -186,12 +186,12 @@ class TestStart:
 
 class TestStop:
     @in_virtual_time
-    async def test_several_may_ask_for_it(self) -> None:
+    async def test_stop_may_be_called_twice_at_once(self) -> None:
         async with started() as running:
             await asyncio.gather(running.engine.stop(), running.engine.stop())
 
     @in_virtual_time
-    async def test_cancelled_it_goes_on(self) -> None:
+    async def test_cancelled_stop_continues(self) -> None:
         async with started() as running:
             stopping = asyncio.create_task(running.engine.stop())
             await asyncio.sleep(0)
@@ -304,7 +304,7 @@ class TestDegraded:
 
     @in_virtual_time
     async def test_removed_broker_does_not_make_the_engine_degraded(self) -> None:
-        """It may still be dialled, for partitions that nobody leads without it."""
+        """The pool may still dial the broker for partitions without another leader."""
         async with started(brokers=2, connections_max_idle_ms=500, metadata_max_age_ms=60_000) as running:
             for partition in range(2):
                 _ = await running.append(partition=partition)

@@ -43,7 +43,7 @@ class Broken:
 
 
 class Listening:
-    """Remembers what it hears; has no on_send."""
+    """Interceptor without on_send that stores the outcomes it receives."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
@@ -191,7 +191,7 @@ class WithAny:
         self.heard.append(arguments)
 
 
-def test_headers_are_for_those_who_ask_for_them() -> None:
+def test_headers_are_passed_to_interceptors_that_accept_them() -> None:
     asking, listening, taking = WithHeaders(), Listening(), WithAny()
     headers = (("trace", b"1"),)
     chain = InterceptorChain([asking, listening, taking])

@@ -1,4 +1,4 @@
-"""How a producer starts, and ends: closed by its owner, or by a bug."""
+"""The start of a producer, and its end by `close` or by a bug."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TestStart:
                 await producer.start()
 
     @in_virtual_time
-    async def test_failed_or_cancelled_it_can_be_tried_again(self) -> None:
+    async def test_start_can_be_repeated_after_failure_or_cancellation(self) -> None:
         async with cluster() as broker:
             producer = Producer(broker.bootstrap_servers)
             await broker.stop_broker(1)
@@ -184,7 +184,7 @@ class TestClose:
             broker.thaw_broker(1)
 
     @in_virtual_time
-    async def test_cancelled_it_fails_everything_first(self) -> None:
+    async def test_cancelled_close_fails_everything_first(self) -> None:
         async with started() as (producer, broker):
             await producer.send(TOPIC, b"v")
             broker.freeze_broker(1)
@@ -332,7 +332,7 @@ class TestCrash:
         assert producer.state == "closed"
 
     @in_virtual_time
-    async def test_interceptors_are_closed_with_it_and_not_by_the_bug(
+    async def test_interceptors_are_closed_by_close_after_a_bug(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(_: Sender) -> None:

@@ -1,4 +1,4 @@
-"""The facade: states, and that each call reaches what it stands for. What they mean is told in tests/scenarios."""
+"""The facade: states, and the delegation of each call. tests/scenarios tests the effect of the calls."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ class TestSending:
                 await producer.send_many(TOPIC, [b"a"], timeout_s=-1)
 
     @in_virtual_time
-    async def test_flush_waits_for_what_was_appended(self) -> None:
+    async def test_flush_waits_for_appended_records(self) -> None:
         async with started(linger_ms=1_000) as (producer, broker):
             await producer.flush()
             future = await producer.enqueue(TOPIC, b"a")
@@ -222,7 +222,7 @@ class TestSending:
                 await producer.partitions_for("slow")
 
     @in_virtual_time
-    async def test_metrics_count_what_happened(self) -> None:
+    async def test_metrics_count_delivered_records(self) -> None:
         async with started() as (producer, _):
             await producer.send(TOPIC, b"v")
             metrics = producer.metrics()

@@ -72,7 +72,7 @@ NUMBERS = [short_serializer, integer_serializer, long_serializer, float_serializ
 
 
 @for_each("serializer", [*NUMBERS, uuid_serializer])
-def test_each_keeps_null_and_takes_no_other_types(serializer: Serializer) -> None:
+def test_serializers_keep_null_and_refuse_other_types(serializer: Serializer) -> None:
     assert serializer(None) is None
     for value in ("7", b"7", True):
         with pytest.raises(

@@ -74,7 +74,7 @@ def says(message: Message, version: int) -> Callable[[bytes], bytes]:
 
 
 def without_brokers(topic: str) -> Callable[[bytes], bytes]:
-    """Answer Metadata as a broker that is starting up does."""
+    """Answer Metadata as a starting broker does."""
     unknown = MetadataResponseTopic(error_code=UnknownTopicOrPartition.code, name=topic, partitions=[])
     return says(MetadataResponse(brokers=[], cluster_id="c", topics=[unknown]), 13)
 

@@ -1,4 +1,4 @@
-"""Transactions as users see them: how a block is left, and a producer closed."""
+"""The public API of transactions: the exits of a block, and `close`."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestBlock:
             assert ends(fake) == [Api.ABORT]
 
     @in_virtual_time
-    async def test_cancelled_it_aborts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_cancelled_block_aborts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
 
             async def block() -> None:
@@ -67,7 +67,9 @@ class TestBlock:
                 pass
 
     @in_virtual_time
-    async def test_cancelled_it_does_not_wait_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_cancelled_block_waits_at_most_request_timeout(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         async with started(monkeypatch, request_timeout_ms=3_000, max_block_ms=50_000) as (producer, fake, _):
             began_at = asyncio.get_running_loop().time()
 
@@ -162,7 +164,7 @@ class TestBlock:
             assert ends(fake) == [Api.COMMIT if commit else Api.ABORT]
 
     @in_virtual_time
-    async def test_prepared_in_its_body_it_stays_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_block_leaves_a_prepared_transaction_open(self, monkeypatch: pytest.MonkeyPatch) -> None:
         async with started(monkeypatch) as (producer, fake, _):
             prepared = list[PreparedTransaction]()
 
@@ -179,10 +181,8 @@ class TestBlock:
         assert ends(fake) == []
 
     @in_virtual_time
-    async def test_cancelled_before_it_was_prepared_it_is_aborted(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Nobody has got what it takes to end it elsewhere."""
+    async def test_block_cancelled_during_prepare_aborts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The caller received no PreparedTransaction, so no other process could end the transaction."""
         async with started(monkeypatch) as (producer, fake, cluster):
 
             async def block() -> None:
@@ -220,7 +220,7 @@ class TestBlock:
 
 
 class TestNoFalseCommit:
-    """A block that is left without an error says that all in it is committed."""
+    """A block that exits without an error has committed all its records."""
 
     @in_virtual_time
     async def test_block_raises_when_its_producer_failed_meanwhile(

@@ -1,4 +1,4 @@
-"""Every call in every state: what is wrong is refused, and fails nothing."""
+"""Every call in every state: a forbidden call is refused and fails no transaction."""
 
 from __future__ import annotations
 

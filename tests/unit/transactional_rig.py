@@ -22,9 +22,9 @@ from tests.unit.producer_rig import started as started_without
 async def started(
     monkeypatch: pytest.MonkeyPatch, *, version: int = 2, **options: Any
 ) -> AsyncIterator[tuple[Producer, FakeCoordinators, Cluster]]:
-    """Yield a producer with transactions, for which coordinators stand in that say yes to everything at once.
+    """Yield a producer with transactions and fake coordinators that accept every request at once.
 
-    To the broker its records are those of an idempotent producer: what a transaction is, it is not asked here.
+    The broker receives the records as those of an idempotent producer.
     """
     sender_settings = ProducerConfig.sender_settings
     fake = FakeCoordinators(version)
@@ -48,12 +48,12 @@ async def started(
 
 
 def ends(fake: FakeCoordinators) -> list[Api]:
-    """Return how transactions were ended."""
+    """Return the ends of transactions."""
     return [each for each in fake.seen if each in {Api.COMMIT, Api.ABORT}]
 
 
 def fence(producer: Producer) -> None:
-    """Let somebody else have the id."""
+    """Fence the producer."""
     assert producer._engine is not None
     assert producer._engine.transactions is not None
     producer._engine.transactions.records.failed(ProducerFenced("gone"))

@@ -144,7 +144,7 @@ class TestFailed:
         assert broken(refused) == {"nothing fails with MessageTooLarge"}
         assert broken(refused, may_fail=(MessageTooLarge,)) == set()
 
-    def test_cancelled_while_there_was_no_partition_it_is_in_no_log(self) -> None:
+    def test_call_cancelled_without_a_partition_is_in_no_log(self) -> None:
         cancelled = call(0, Cancelled.CANCELLED)
         assert broken(cancelled, lives=(life(log(0), began_at=3.0),)) == {
             "cancelled while there is no such partition, it is in no log"

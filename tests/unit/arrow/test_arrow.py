@@ -1,4 +1,4 @@
-"""What is imported, and when."""
+"""Imports of aioproducer.arrow and pyarrow."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ def listed(array: pa.Array) -> list[Any]:
 
 @pytest.mark.parametrize("other", ["b", "c"])
 def test_headers_with_equal_names_become_columns(each_way: None, other: str) -> None:
-    """Those of the same names are columns: no object per row."""
+    """Headers with equal names need no object per row."""
     pairs = [[("a", b"%d" % number), ("b" if number else other, None)] for number in range(3)]
     array = pa.array([entries(*each) for each in pairs], HEADERS)
     assert listed(array) == list(map(tuple, pairs))

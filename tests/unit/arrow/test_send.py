@@ -99,7 +99,7 @@ async def test_known_schema_is_checked_at_open(form: Callable[[pa.RecordBatch], 
         await Source.open(form(batch("a", column="w")), COLUMNS)
 
 
-async def test_cancelled_it_does_not_wait_for_the_thread() -> None:
+async def test_cancelled_read_does_not_wait_for_the_thread() -> None:
     """By a scope of anyio's, as in most web frameworks, which would be shielded else."""
     reading, goes_on = threading.Event(), threading.Event()
 

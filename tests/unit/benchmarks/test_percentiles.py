@@ -14,7 +14,7 @@ def test_percentiles_of_a_single_value_are_that_value() -> None:
     assert percentile([7.0], 50) == percentile([7.0], 99.9) == 7.0
 
 
-def test_latencies_become_milliseconds_whatever_their_order() -> None:
+def test_latencies_in_any_order_become_milliseconds() -> None:
     figures = latency_figures([0.004, 0.001, 0.002, 0.003])
     assert figures == {"mean_ms": 2.5, "p50_ms": 2.0, "p90_ms": 4.0, "p99_ms": 4.0, "p999_ms": 4.0}
 

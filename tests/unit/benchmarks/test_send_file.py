@@ -36,7 +36,7 @@ def test_failed_command_is_reported_with_its_last_line() -> None:
         run([sys.executable, "-S", "-c", "import sys; sys.exit('here goes\\nno such broker')"])
 
 
-def test_ratios_are_taken_round_by_round() -> None:
+def test_ratios_are_computed_per_round() -> None:
     played = [
         {"send": Taken(20.0, 5.0, 2**20), KCAT: Taken(10.0, 4.0, 2**20)},
         {"send": Taken(40.0, 6.0, 2**22), KCAT: Taken(40.0, 4.0, 2**20)},

@@ -48,7 +48,7 @@ def test_spread_is_none_without_a_measurement() -> None:
     assert spread_of(closed(), "jvm", "records_s") is None
 
 
-def test_ratios_are_taken_within_a_round() -> None:
+def test_ratios_are_computed_within_a_round() -> None:
     assert ratio(closed(), RATE) == Spread(3.5, 3.0, 4.0)
 
 

@@ -1,4 +1,4 @@
-"""Configurations with what nearly all of them need, and what is said of those that are refused."""
+"""Configurations with the required options, and the messages of refused configurations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of options about security: settings, or a refusal that shows no secret."""
+"""Security options as settings, or a refusal that shows no secret."""
 
 from __future__ import annotations
 

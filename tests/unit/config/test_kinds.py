@@ -238,7 +238,7 @@ def test_password_in_an_address_is_not_shown(given: str | list[str]) -> None:
 
 
 @pytest.mark.parametrize("host", ["a" * 63, "a.b.", "a" * 63 + "." + "b" * 63])
-def test_names_as_long_as_they_may_be(host: str) -> None:
+def test_server_name_may_have_the_maximum_length(host: str) -> None:
     assert parse_server(f"{host}:9092") == Address(host, 9092)
 
 

@@ -94,7 +94,7 @@ class TestTranslation:
             ("partitioner", "murmur2_random", "partitioner_ignore_keys", False),
         ],
     )  # fmt: skip
-    def test_value_means_what_it_means_there(
+    def test_value_keeps_the_meaning_of_the_other_client(
         self, name: str, value: object, ours: str, expected: object
     ) -> None:
         assert getattr(configured({name: value}), ours) == expected
@@ -376,7 +376,7 @@ class TestReferences:
         assert password is not None
         assert password.reveal() == value
 
-    def test_secret_objects_are_taken_as_they_are(self) -> None:
+    def test_secret_objects_are_kept_unchanged(self) -> None:
         password = Secret("${env:HOME}")
         config = configured({**LOGIN, "sasl.mechanism": "PLAIN", "sasl.password": password})
         assert config.sasl_password == password

@@ -178,7 +178,7 @@ def test_option_names_belong_to_one_kind() -> None:
 
 
 def librdkafka_names(folder: Path) -> set[str]:
-    """Return the options that librdkafka documents; it prints them as a table."""
+    """Return the options in the table that librdkafka prints."""
     libraries = sorted(
         (Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*")
     )

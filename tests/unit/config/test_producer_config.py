@@ -168,14 +168,14 @@ class TestIdempotence:
         assert config.sender_settings().idempotent is config.batching_settings().idempotent is idempotent
 
     @pytest.mark.parametrize("options", [{"acks": 1}, {"retries": 0}])
-    def test_switching_it_off_in_passing_is_logged(
+    def test_idempotence_disabled_by_other_options_is_logged(
         self, options: dict[str, object], caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO)
         config = configure(**options)
         assert caplog.messages == [f"config.idempotence_off acks={config.acks} retries={config.retries}"]
 
-    def test_switching_it_off_on_purpose_is_not(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_idempotence_disabled_explicitly_is_not_logged(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO)
         configure(enable_idempotence=False, acks=1)
         assert not caplog.records
@@ -189,7 +189,7 @@ class TestIdempotence:
             ({"max_in_flight_requests_per_connection": 6}, "may have at most 5"),
         ],
     )
-    def test_asking_for_it_and_against_it_is_a_contradiction(
+    def test_idempotence_with_incompatible_options_is_refused(
         self, options: dict[str, object], message: str
     ) -> None:
         assert message in refusal(enable_idempotence=True, **options)

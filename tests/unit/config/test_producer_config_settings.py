@@ -1,4 +1,4 @@
-"""What each floor is told of a configuration."""
+"""Settings that each layer receives from a configuration."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class TestFromMapping:
         )
         assert isinstance(config.partitioner, RoundRobinPartitioner)
 
-    def test_our_spelling_and_python_values(self) -> None:
+    def test_mapping_accepts_python_names_and_values(self) -> None:
         given = {
             "bootstrap_servers": ["a:9092"],
             "linger_ms": 7,

@@ -36,7 +36,7 @@ def test_line_is_a_name_and_a_value(line: str, entry: tuple[str, str]) -> None:
     assert read_properties(f"{line}\n") == dict([entry])
 
 
-def test_comments_and_blank_lines_say_nothing() -> None:
+def test_comments_and_blank_lines_are_ignored() -> None:
     text = "# a comment that is not continued \\\n\n  ! another one\n \t\f\nacks=1\n   # indented\n"
     assert read_properties(text) == {"acks": "1"}
 

@@ -208,7 +208,7 @@ def test_endpoint_file_is_refused_in_every_spelling(token: Path) -> None:
         assert "refused" in refusal(options(sasl_oauthbearer_token_endpoint_url=url)), url
 
 
-def test_endpoint_file_is_taken_in_every_spelling_when_listed(token: Path) -> None:
+def test_endpoint_file_is_accepted_in_every_spelling_when_listed(token: Path) -> None:
     for url in spellings(token):
         config = ProducerConfig.from_mapping(
             options(sasl_oauthbearer_token_endpoint_url=url), sasl_oauthbearer_allowed_files=[token]

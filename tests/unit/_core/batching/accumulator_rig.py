@@ -1,4 +1,4 @@
-"""What the tests of the accumulator count in: records and batches of one size."""
+"""Records and batches of one size, for tests of the accumulator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of a batch need: one in any state, with records and who waits for them."""
+"""A batch in any state, with records and their waiters."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def call_of(total: int) -> SendManyCall:
 
 
 def mixed() -> tuple[Batch, list[RecordFuture], SendManyCall]:
-    """Return a batch of six records in three runs (single 0, 1; bulk 2, 3, 4; single 5) and who waits."""
+    """Return a batch of six records in three runs (single 0, 1; bulk 2, 3, 4; single 5) and the waiters."""
     batch, call = batch_in(), call_of(3)
     futures = [send(batch, b"zero", timestamp_ms=10), send(batch, b"one", b"key", timestamp_ms=11)]
     send_many(batch, call, 0, 1, 2, timestamp_ms=12)

@@ -1,4 +1,4 @@
-"""What the tests of the completion look at: who was told what, and what is left behind."""
+"""Notifications of the completion, and the state that it leaves."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def nothing_is_left(rig: FloorRig) -> bool:
 
 
 def next_sequence(rig: FloorRig) -> BatchSequence | None:
-    """Return what the next batch of the partition is numbered with."""
+    """Return the sequence of the next batch of the partition."""
     batch, _ = rig.sent()
     return batch.sequence

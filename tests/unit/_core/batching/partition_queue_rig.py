@@ -1,4 +1,4 @@
-"""One partition's queue, and batches on their way through it."""
+"""The queue of one partition, and batches that pass through the queue."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Rig:
             self.queue.sequences.acknowledged_here = True
 
     def add(self, records: int = 1, *, ready: bool = True) -> Batch:
-        """Append an open batch; those before it are sealed."""
+        """Append an open batch and seal the earlier batches."""
         if self.queue.open is not None:
             self.queue.seal(self.queue.open)
         batch = Batch(self.queue.topic_partition, self.queue.next_order(), created_at=0.0, deadline=120.0)

@@ -59,7 +59,7 @@ async def test_second_record_joins_the_open_batch_without_a_wakeup() -> None:
 
 
 @in_virtual_time
-async def test_keys_and_headers_are_kept_for_those_that_have_them() -> None:
+async def test_keys_and_headers_are_kept_per_record() -> None:
     rig = FloorRig()
     parts: list[tuple[bytes | None, Headers]] = [(b"k", ()), (None, (("h", b"1"),)), (None, ())]
     for key, headers in parts:

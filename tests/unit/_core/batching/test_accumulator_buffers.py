@@ -89,7 +89,7 @@ def finish(rig: BufferRig, batch: Batch, end: str) -> None:
 
 
 @in_virtual_time
-async def test_buffers_give_back_what_they_took(end: str) -> None:
+async def test_buffers_return_their_memory(end: str) -> None:
     rig = BufferRig()
     rig.put(b"a" * 100, b"b" * 300, key=b"k")
     assert rig.put_many(*[b"c" * 50] * 20) == 20

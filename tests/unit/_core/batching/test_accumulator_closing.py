@@ -25,7 +25,7 @@ async def test_reopen_accepts_the_failure_that_closed() -> None:
     assert rig.accumulator.closed_for is None
 
 
-async def test_but_not_if_it_was_closed_for_something_else_since() -> None:
+async def test_reopen_ignores_the_failure_of_an_earlier_close() -> None:
     rig = FloorRig()
     rig.accumulator.close(ABORTED)
     rig.accumulator.close(CLOSED)

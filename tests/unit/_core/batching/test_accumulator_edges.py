@@ -93,7 +93,7 @@ class TestPartition:
     """Rows and records for one partition while a partition is sticky."""
 
     @in_virtual_time
-    async def test_rows_go_to_the_one_that_they_are_for(self) -> None:
+    async def test_rows_for_a_partition_leave_the_sticky_one_alone(self) -> None:
         rig = FloorRig(partitions=3, batch_bytes=READY)
         stuck_to(rig, 1)
         assert extend(rig, 5, 2) == 5
@@ -140,7 +140,7 @@ class TestPartition:
         assert unresolved(rig)[0].columns.values[:2] != [b"a", b"b"]
 
     @in_virtual_time
-    async def test_rows_for_any_stay_where_records_go_now(self) -> None:
+    async def test_keyless_rows_stay_in_the_sticky_partition(self) -> None:
         rig = FloorRig(partitions=3)
         stuck_to(rig, 1)
         for _ in range(5):

@@ -136,7 +136,7 @@ async def test_call_that_finds_no_memory_leaves_an_old_batch_closed() -> None:
 
 
 @in_virtual_time
-async def test_call_older_than_a_batch_brings_its_deadline_along() -> None:
+async def test_call_older_than_a_batch_moves_the_deadline_earlier() -> None:
     rig = FloorRig(delivery_timeout_s=30.0)
     await asyncio.sleep(5)
     batch, wakes = rig.fill(), rig.wakes

@@ -227,7 +227,7 @@ async def test_half_a_batch_is_enough_to_be_the_next_of_a_busy_node() -> None:
 
 
 @in_virtual_time
-async def test_records_keep_away_from_a_node_that_takes_nothing() -> None:
+async def test_keyless_records_avoid_a_broker_past_the_timeout() -> None:
     rig = FloorRig(partitions=0, availability_timeout_s=2.0, partitioning_is_adaptive=False)
     topic = rig.learn(TOPIC, NODE, 2)
     rig.fill(partition=0)

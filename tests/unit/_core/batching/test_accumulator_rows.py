@@ -72,7 +72,7 @@ async def test_rows_larger_than_a_batch_have_one_each() -> None:
 
 
 @in_virtual_time
-async def test_rows_go_as_far_as_memory_for_the_open_batch_goes() -> None:
+async def test_rows_fill_the_open_batch_up_to_the_memory() -> None:
     rig = FloorRig(buffer_bytes=room_for(1, 3) + 10)
     assert extend(rig, rows(5)) == 3
     assert rig.accumulator.memory.free == 10
@@ -80,14 +80,14 @@ async def test_rows_go_as_far_as_memory_for_the_open_batch_goes() -> None:
 
 
 @in_virtual_time
-async def test_rows_go_as_far_as_memory_for_the_next_batch_goes() -> None:
+async def test_rows_stop_without_memory_for_the_next_batch() -> None:
     rig = FloorRig(batch_bytes=room_for(1, 2), buffer_bytes=room_for(2, 3) - 1)
     assert extend(rig, rows(5)) == 2
     assert counts(unresolved(rig)) == [2]
 
 
 @in_virtual_time
-async def test_rows_do_not_overtake_those_who_wait_for_memory() -> None:
+async def test_rows_do_not_overtake_calls_that_wait_for_memory() -> None:
     rig = FloorRig()
     waiting = asyncio.create_task(rig.accumulator.memory.take(10**9, 1.0))
     await asyncio.sleep(0)
@@ -108,7 +108,7 @@ async def test_rows_with_reserved_memory_append_one_if_overdrawn(opened: bool) -
 
 
 @in_virtual_time
-async def test_rows_that_have_waited_take_what_else_is_free_now() -> None:
+async def test_rows_with_reserved_memory_also_use_free_memory() -> None:
     rig = FloorRig(buffer_bytes=room_for(1, 3))
     await rig.accumulator.memory.take(room_for(1, 1), 1.0)
     assert extend(rig, rows(3), reserved=room_for(1, 1)) == 3

@@ -81,7 +81,7 @@ async def test_failed_attempt_fails_only_its_own_call() -> None:
 
 
 @in_virtual_time
-async def test_late_it_is_in_line_no_more() -> None:
+async def test_call_past_its_deadline_leaves_the_line() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     with pytest.raises(TimeoutError):
@@ -93,7 +93,7 @@ async def test_late_it_is_in_line_no_more() -> None:
 
 
 @in_virtual_time
-async def test_cancelled_it_is_in_line_no_more() -> None:
+async def test_cancelled_call_leaves_the_line() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     cancelled, behind = await in_line(lock, lambda: "a", lambda: "b")
@@ -106,7 +106,7 @@ async def test_cancelled_it_is_in_line_no_more() -> None:
 
 
 @in_virtual_time
-async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on() -> None:
+async def test_call_cancelled_as_it_gets_the_lock_passes_it_on() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     cancelled, behind = await in_line(lock, nothing, lambda: "b")
@@ -228,7 +228,7 @@ async def test_withdrawn_call_comes_before_no_other_call() -> None:
 
 
 @in_virtual_time
-async def test_let_in_it_may_be_late_as_well() -> None:
+async def test_readmitted_call_times_out_at_its_deadline() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     call = Call(lambda: "a")
@@ -260,7 +260,7 @@ async def test_withdraw_ignores_a_call_that_does_not_wait() -> None:
 
 
 @in_virtual_time
-async def test_withdrawn_while_it_waits_it_is_in_line_no_more() -> None:
+async def test_withdrawn_call_leaves_the_line() -> None:
     lock: AppendLock = AppendLock()
     await lock.acquire(Call(), NEVER)
     call = Call(lambda: pytest.fail("nobody wants it"))
@@ -272,7 +272,7 @@ async def test_withdrawn_while_it_waits_it_is_in_line_no_more() -> None:
 
 
 @in_virtual_time
-async def test_withdrawn_in_its_turn_it_passes_it_on() -> None:
+async def test_withdrawn_holder_passes_the_lock_on() -> None:
     lock: AppendLock = AppendLock()
     call = Call()
     lock.readmit([call])
@@ -283,7 +283,7 @@ async def test_withdrawn_in_its_turn_it_passes_it_on() -> None:
 
 
 @in_virtual_time
-async def test_withdrawn_after_it_was_served_it_leaves_nothing_behind() -> None:
+async def test_call_withdrawn_after_it_was_served_leaves_the_lock_free() -> None:
     lock: AppendLock = AppendLock()
 
     def fail() -> str:

@@ -12,14 +12,14 @@ NEVER = 1e9
 
 
 async def in_line(memory: MemoryBudget, *sizes: int) -> list[asyncio.Task[None]]:
-    """Return calls that wait for so many bytes each, in this order."""
+    """Return calls that wait for the given numbers of bytes, in this order."""
     calls = [asyncio.create_task(memory.take(size, NEVER)) for size in sizes]
     await asyncio.sleep(0)
     return calls
 
 
 async def served(*calls: asyncio.Task[None]) -> list[bool]:
-    """Let what is ready run, and return which of *calls* have their bytes."""
+    """Run ready callbacks, and return for each of *calls* whether the call has its bytes."""
     await asyncio.sleep(0)
     return [call.done() for call in calls]
 

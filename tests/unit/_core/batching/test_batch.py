@@ -84,14 +84,14 @@ async def test_repr_shows_partition_order_state_and_length() -> None:
 
 
 def seen(batch: Batch) -> dict[str, Any]:
-    """Return all there is to *batch*, and to what it knows of its attempts."""
+    """Return the whole state of *batch*, including its persistence."""
     fields = {name: getattr(batch, name) for name in Batch.__slots__}
     return fields | {name: getattr(batch.persistence, name) for name in Persistence.__annotations__}
 
 
 class TestEvents:
     @for_each(("state", "event"), TRANSITIONS)
-    def test_allowed_event_moves_the_batch_as_the_table_says(
+    def test_allowed_event_moves_the_batch_as_in_the_table(
         self, state: BatchState, event: BatchEvent
     ) -> None:
         batch = batch_in(state)
@@ -131,13 +131,13 @@ class TestEvents:
         assert (batch.retries, batch.retry_at, batch.sequence, batch.numbered_before) == (1, 5.0, STAMP, 7)
 
     @pytest.mark.parametrize("state", [BatchState.IN_FLIGHT, BatchState.BACKOFF])
-    def test_renumbered_it_waits_for_another_sequence(self, state: BatchState) -> None:
+    def test_renumbered_batch_has_no_sequence(self, state: BatchState) -> None:
         batch = batch_in(state)
         batch.assign_sequence(STAMP, 7)
         batch.renumber()
         assert batch.sequence is None
 
-    def test_split_it_knows_who_took_over(self) -> None:
+    def test_split_batch_has_its_parts_as_successors(self) -> None:
         batch, parts = batch_in(BatchState.IN_FLIGHT), (batch_in(), batch_in())
         batch.split(parts)
         assert batch.successors == parts
@@ -187,7 +187,7 @@ class TestPersistenceAndErrors:
             batch.refused(OutOfOrderSequenceNumber("no"), was_next=True, newest=False)
         assert batch.persistence.in_doubt
 
-    def test_due_it_waits_for_no_more_records_but_takes_them(self) -> None:
+    def test_ready_batch_stays_open(self) -> None:
         batch = batch_in()
         assert not batch.ready
         batch.mark_ready()

@@ -203,7 +203,7 @@ async def test_calls_of_a_batch_may_expire_in_any_order(drained: bool) -> None:
 
 
 @in_virtual_time
-async def test_cancelled_waiters_do_not_make_a_batch_forsaken() -> None:
+async def test_cancelled_waiter_does_not_count_as_expired() -> None:
     rig = FloorRig()
     batch, [future] = rig.sent()
     future.cancel()

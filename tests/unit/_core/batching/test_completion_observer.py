@@ -37,7 +37,7 @@ class Fixture:
         self.observer.delivered(self.batch, base_offset, log_append_time_ms, self.metrics.clock())
 
     def counted(self) -> dict[str, float]:
-        """Return what was counted of the topic."""
+        """Return the counters of the topic."""
         numbers = self.metrics.topics[TOPIC].numbers()
         return {name: number for name, number in numbers.items() if number}
 
@@ -76,7 +76,7 @@ async def test_batch_without_encoded_bytes_counts_no_bytes() -> None:
 
 
 @in_virtual_time
-async def test_interceptors_hear_where_each_record_is() -> None:
+async def test_interceptors_receive_the_metadata_of_each_record() -> None:
     fixture = Fixture()
     fixture.delivered(7, -1)
     assert fixture.spy.heard == [

@@ -125,7 +125,7 @@ async def test_halves_of_an_uncertain_batch_keep_its_sequences() -> None:
 @pytest.mark.parametrize("in_doubt", [False, True])
 @in_virtual_time
 async def test_split_batch_counts_as_lost_when_it_may_be_in_the_log(*, in_doubt: bool) -> None:
-    """No leader that has it recognises the parts, so its denial of an earlier batch proves nothing."""
+    """A leader that has the batch does not recognise the parts, so its denial of an earlier batch proves nothing."""
     rig = FloorRig()
     rig.recognise(1)
     earlier, _ = rig.sent(b"earlier")
@@ -240,7 +240,7 @@ async def test_halves_are_of_one_size_with_keys_and_headers_counted() -> None:
 
 
 @in_virtual_time
-async def test_batch_is_split_into_parts_that_the_topic_takes() -> None:
+async def test_batch_is_split_into_parts_below_the_limit() -> None:
     rig = FloorRig(batch_bytes=20_000)
     rig.recognise(1)
     first, _ = rig.sent(*[b"x" * 1_000] * 16)
@@ -264,7 +264,7 @@ async def test_batch_is_split_into_parts_that_the_topic_takes() -> None:
 
 
 @in_virtual_time
-async def test_topic_is_no_longer_limited_once_it_takes_everything() -> None:
+async def test_topic_limit_ends_when_a_larger_batch_is_accepted() -> None:
     rig = FloorRig(batch_bytes=1_000, batch_max_bytes=1_000)
     rig.recognise(1)
     batch, _ = rig.sent(b"a" * 300, b"b" * 300)

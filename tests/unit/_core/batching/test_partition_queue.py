@@ -47,7 +47,7 @@ def test_batch_is_sent_only_when_ready() -> None:
     assert rig.queue.next_batch(0.0) is batch
 
 
-def test_taken_it_is_sealed_in_flight_and_stamped() -> None:
+def test_batch_taken_is_in_flight_with_a_sequence() -> None:
     rig = Rig()
     batch = rig.add(records=3)
     rig.take()
@@ -83,7 +83,7 @@ def test_sealing_twice_does_no_harm() -> None:
     assert newer.state is BatchState.OPEN
 
 
-def test_sent_again_it_keeps_its_stamp() -> None:
+def test_retried_batch_keeps_its_sequence() -> None:
     rig = Rig()
     batch = rig.add()
     rig.take()

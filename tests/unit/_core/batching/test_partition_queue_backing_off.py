@@ -70,7 +70,7 @@ class TestPauses:
         assert not rig.queue.retry_by(2.0)
         assert batch.retry_at == 1.0
 
-    def test_but_not_those_after_a_refusal(self) -> None:
+    def test_connection_keeps_backoffs_after_a_refusal(self) -> None:
         rig = Rig()
         [batch] = self.backing_off(rig, 5.0, error=NotEnoughReplicas("no"))
         assert not rig.queue.retry_by(1.0)

@@ -187,7 +187,7 @@ class TestAnEpochBump:
 
 
 def test_batch_stays_in_doubt_when_a_later_batch_failed_in_doubt() -> None:
-    """The leader may know the later batch only, and then it denies the batches before it."""
+    """If the leader recognises only the later batch, the leader denies the earlier batches."""
     queue, (denied, later) = doubted(2)
     deny(denied)
     queue.remove(later)
@@ -234,7 +234,7 @@ class TestDeniedWithoutProof:
         deny(oldest)
         assert not queue.is_refused_without_proof(oldest)
 
-    def test_batches_before_a_lost_one_are_those_to_retry(self) -> None:
+    def test_before_gone_lists_earlier_batches_in_backoff(self) -> None:
         queue, [first, second, gone, _] = doubted(4)
         queue.remove(gone)
         queue.request_epoch_bump(gone)

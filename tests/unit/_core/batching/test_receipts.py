@@ -85,7 +85,7 @@ async def test_offset_is_unknown_without_a_base_offset(of: Of, base_offset: int)
 
 
 @in_virtual_time
-async def test_later_outcomes_are_ignored(of: Of) -> None:
+async def test_outcomes_after_a_failure_are_ignored(of: Of) -> None:
     _, stretch, futures = stretch_of(of, 2)
     stretch.fail(LATE)
     stretch.fail(CLOSED)
@@ -94,7 +94,7 @@ async def test_later_outcomes_are_ignored(of: Of) -> None:
 
 
 @in_virtual_time
-async def test_parts_have_outcomes_of_their_own(of: Of) -> None:
+async def test_parts_of_a_stretch_have_their_own_outcomes(of: Of) -> None:
     _, stretch, futures = stretch_of(of, 5)
     order: list[int] = []
     for each in futures:

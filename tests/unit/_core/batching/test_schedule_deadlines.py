@@ -45,7 +45,7 @@ def test_discarded_item_is_never_due() -> None:
     assert deadlines.take_due(3.0) == ["late"]
 
 
-def test_discarding_what_is_not_there_is_fine() -> None:
+def test_discard_ignores_an_unknown_item() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.discard("never added", 1.0)
     deadlines.add("late", 1.0)

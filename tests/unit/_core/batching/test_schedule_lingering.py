@@ -60,7 +60,7 @@ def test_request_has_no_second_batch_of_a_lingering_partition() -> None:
     assert floor.drain() == [other], "its leader has acknowledged nothing yet"
 
 
-def test_nor_does_one_go_along_that_is_led_elsewhere_by_now() -> None:
+def test_request_excludes_a_lingering_batch_of_another_leader() -> None:
     floor = Floor(1, 1)
     floor.linger(floor.open(0), NOW + 5)
     floor.update(2, 1)

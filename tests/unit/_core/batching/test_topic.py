@@ -285,7 +285,7 @@ class TestSticky:
         assert queues._sticky_from == 5_800
 
     @pytest.mark.parametrize("out", [False, True])
-    def test_switch_takes_the_partition_with_the_smaller_backlog(self, out: bool) -> None:
+    def test_switch_chooses_the_partition_with_the_smaller_backlog(self, out: bool) -> None:
         queues = topic(1, 1, batch_bytes=1_000)
         queues.sticky = queues[0]
         queue_up(queues, 1, 1_000, out=out)
@@ -311,7 +311,7 @@ class TestSticky:
         chosen = [queues.switch().partition for _ in range(6_000)]
         assert all(1_800 < chosen.count(partition) < 2_200 for partition in range(3))
 
-    def test_unless_it_does_not_adapt(self) -> None:
+    def test_slow_partition_gets_its_share_without_adaptivity(self) -> None:
         queues = topic(1, 2, 3, batch_bytes=1_000, partitioning_is_adaptive=False)
         queue_up(queues, 2, 5_000)
         assert {queues.switch().partition for _ in range(100)} == {0, 1, 2}

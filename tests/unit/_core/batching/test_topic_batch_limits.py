@@ -80,7 +80,7 @@ def test_probe_of_a_larger_batch_is_periodic() -> None:
     assert made.first_limit(25.0, is_next=False) == 795
 
 
-def test_limit_is_lifted_step_by_step_once_the_topic_takes_more() -> None:
+def test_limit_rises_in_steps_as_larger_batches_are_accepted() -> None:
     made = limits()
     made.refused(batch_of(800), 400, 4.0)
     assert made.first_limit(14.0, is_next=False) == 1_000
@@ -93,7 +93,7 @@ def test_limit_is_lifted_step_by_step_once_the_topic_takes_more() -> None:
     assert made.first_limit(17.0, is_next=False) == 1_000
 
 
-def test_limit_falls_once_the_topic_takes_less() -> None:
+def test_limit_falls_when_a_smaller_batch_is_refused() -> None:
     made = limits()
     made.refused(batch_of(4_000), 2_000, 4.0)
     assert made.accepted(batch_of(2_000))
@@ -106,7 +106,7 @@ def test_limit_falls_once_the_topic_takes_less() -> None:
 @for_each("in_flight", [1, 5])
 @for_each("takes", [1_500, 2_999, 4_000, 10_000, 15_999])
 @for_each("record", [10, 100, 1_000])
-def test_limit_converges_to_the_size_that_the_topic_takes(takes: int, record: int, in_flight: int) -> None:
+def test_limit_converges_to_the_size_accepted_by_the_topic(takes: int, record: int, in_flight: int) -> None:
     made = BatchLimits(batching_settings(batch_bytes=16_384, batch_max_bytes=16_384, batch_cap_s=1_000.0))
     refusals, size, now = [], 0, 0.0
     sent: deque[Batch] = deque()

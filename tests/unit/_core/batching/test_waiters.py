@@ -100,7 +100,7 @@ class TestFutureWaiters:
         assert one is not other
 
     @in_virtual_time
-    async def test_failing_passes_over_who_has_an_outcome(self) -> None:
+    async def test_fail_skips_futures_that_have_an_outcome(self) -> None:
         cancelled, failed = senders = futures(2)
         cancelled.cancel()
         FutureWaiters(senders).fail(LATE)
@@ -116,7 +116,7 @@ class TestFutureWaiters:
         assert not complaints
 
     @in_virtual_time
-    async def test_chosen_records_make_a_run_of_their_own(self) -> None:
+    async def test_take_returns_a_run_of_the_chosen_records(self) -> None:
         first, _, third = senders = futures(3)
         part = FutureWaiters(senders).take([0, 2])
         assert part == [first, third]

@@ -26,7 +26,7 @@ FIRST, SECOND, THIRD = (
 
 
 class Office:
-    """Tasks that each await an acknowledgement, and what becomes of them, in the order they went on."""
+    """Tasks that await an acknowledgement each, and their outcomes in the order in which the tasks resumed."""
 
     def __init__(self) -> None:
         self.waiters: list[Acknowledgement] = []
@@ -115,7 +115,7 @@ async def test_settled_task_can_be_cancelled_before_it_resumes() -> None:
 
 
 @in_virtual_time
-async def test_cancelled_twice_it_is_cancelled_once() -> None:
+async def test_task_cancelled_twice_is_cancelled_once() -> None:
     office = Office()
     [task] = await office.calls(1)
     assert task.cancel()
@@ -250,7 +250,7 @@ async def test_failure_skips_a_waiter_that_is_never_awaited() -> None:
 
 
 @in_virtual_time
-async def test_asyncio_takes_it_for_a_future() -> None:
+async def test_acknowledgement_is_a_future_for_asyncio() -> None:
     office = Office()
     [task] = await office.calls(1)
     assert asyncio.isfuture(office.waiters[0]) is True

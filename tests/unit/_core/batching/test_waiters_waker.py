@@ -20,11 +20,11 @@ FIRST, SECOND, THIRD = (
 
 
 class Interrupt(KeyboardInterrupt):
-    """What a task raises, and with it the event loop."""
+    """Exception that a task raises and the event loop re-raises."""
 
 
 class Office:
-    """Tasks that each await an acknowledgement of one kind, and what they hear, in the order in which they go on."""
+    """Tasks that await an acknowledgement each, and their outcomes in the order in which the tasks resume."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, calls: int) -> None:
         kind = acknowledgement_on(loop)
@@ -81,7 +81,7 @@ async def test_resume_without_waiters_returns_false() -> None:
 
 
 @in_virtual_time
-async def test_inside_a_task_they_go_on_in_the_next_turn() -> None:
+async def test_tasks_resume_next_iteration_inside_a_task() -> None:
     office = Office(asyncio.get_running_loop(), 2)
     await asyncio.sleep(0)
     office.waker.pause()

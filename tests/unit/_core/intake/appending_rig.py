@@ -76,7 +76,7 @@ class Rig(FloorRig):
             assert await pending.take_turn(FOREVER)
 
     def answer(self, *leaders: int) -> None:
-        """Let the cluster say that the topic has these partitions, to all who have asked."""
+        """Answer all metadata requests for the topic with these partitions."""
         asked, self.updater.asked = self.updater.asked, []
         self.learn(TOPIC, *leaders)
         for _, _, answered in asked:
@@ -85,7 +85,7 @@ class Rig(FloorRig):
 
     @contextmanager
     def nothing_left_behind(self) -> Iterator[None]:
-        """Check that the turns in the body leave nobody waiting, and the memory as it was."""
+        """Check that the turns in the body leave no waiting call and the memory unchanged."""
         free = self.accumulator.memory.free
         yield
         assert len(self.accumulator.pending_calls) == 0

@@ -1,4 +1,4 @@
-"""What the tests of the intake need: an intake on top of the rig, and an interceptor that remembers."""
+"""An intake on top of the floor rig, and an interceptor that records its calls."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def checked(values: Any, **arguments: Any) -> Rows:
 
 
 class Spy(Interceptor):
-    """Remembers what it sees; may change records."""
+    """Interceptor that stores the records and outcomes it receives, and may change records."""
 
     def __init__(self, change: Callable[[ProducerRecord], ProducerRecord] = lambda record: record) -> None:
         self.change = change
@@ -121,7 +121,7 @@ class Rig(FloorRig):
         return outcome
 
     def records(self, partition: int = 0) -> list[tuple[Any, ...]]:
-        """Value, key, headers and timestamp of what is queued for a partition."""
+        """Value, key, headers and timestamp of the records queued for a partition."""
         return [
             row
             for batch in self.queue(partition).batches

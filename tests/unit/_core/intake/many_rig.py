@@ -1,4 +1,4 @@
-"""What the tests of the bulk intake need: one on top of the intake's rig, and a broker that acknowledges."""
+"""A bulk intake on top of the rig of the intake, and a broker that acknowledges."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rig(IntakeRig):
         return sending.result()
 
     def acknowledge(self) -> list[Batch]:
-        """Acknowledge one batch of each partition; in a hurry, if somebody waits for memory."""
+        """Acknowledge one batch of each partition, without linger if a call waits for memory."""
         self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurries())
         batches = self.accumulator.schedule.drain(1, self.loop.time(), 2**31)
         for batch in batches:

@@ -61,7 +61,7 @@ class TestOrder:
             assert isinstance(waiting.exception(), TimeoutError)
 
     @in_virtual_time
-    async def test_cancelled_in_line_it_leaves_no_hole(self) -> None:
+    async def test_cancelled_waiting_call_leaves_the_line(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             async with rig.permit():
@@ -103,7 +103,7 @@ class TestOrder:
 
 
 class TestServed:
-    """A call that ends its turn appends for the calls behind it, as far as that needs no waiting."""
+    """A call that ends its turn appends for the calls behind it if they need no wait."""
 
     @in_virtual_time
     async def test_served_call_has_its_place_when_its_turn_comes(self) -> None:

@@ -56,7 +56,7 @@ class TestMetadata:
 
 
 class TestNewPartition:
-    """One that the topic does not have, as far as we know."""
+    """A partition that the metadata of the topic lacks."""
 
     @in_virtual_time
     async def test_partition_is_requested_once(self) -> None:
@@ -116,7 +116,7 @@ class TestNewPartition:
         assert order == ["another", "it"]
 
     @in_virtual_time
-    async def test_nor_does_who_finds_out_in_its_turn(self) -> None:
+    async def test_call_does_not_block_when_the_partition_is_missing(self) -> None:
         rig, order = Rig(partitions=0), list[int]()
         with rig.nothing_left_behind():
             waiting = [
@@ -204,7 +204,7 @@ class TestNewPartition:
                 await waiting
 
     @in_virtual_time
-    async def test_cancelled_it_leaves_no_trace(self) -> None:
+    async def test_cancelled_call_leaves_no_trace(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call([], "it", partition=2))
@@ -214,7 +214,7 @@ class TestNewPartition:
             assert waiting.cancelled()
 
     @in_virtual_time
-    async def test_cancelled_in_the_moment_of_its_turn_it_passes_it_on(self) -> None:
+    async def test_call_cancelled_as_its_turn_comes_passes_it_on(self) -> None:
         rig, order = Rig(), list[str]()
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call(order, "it", partition=2))
@@ -228,7 +228,7 @@ class TestNewPartition:
         assert order == ["behind"]
 
     @in_virtual_time
-    async def test_closed_meanwhile_that_is_what_it_raises(self) -> None:
+    async def test_call_raises_producer_closed_after_close(self) -> None:
         rig = Rig()
         with rig.nothing_left_behind():
             waiting = asyncio.create_task(rig.call([], "it", partition=2))

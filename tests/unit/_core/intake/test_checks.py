@@ -18,7 +18,7 @@ from tests.cases import for_each
 
 
 class BytesSubclass(bytes):
-    """Somebody's own kind of bytes."""
+    """A subclass of bytes."""
 
 
 class TestAsBytes:
@@ -65,7 +65,7 @@ class TestHeaders:
     def test_missing_headers_are_empty(self, none: Any) -> None:
         assert as_headers("headers", none) == ()
 
-    def test_pairs_keep_their_order_and_repetitions(self) -> None:
+    def test_pairs_keep_order_and_repetitions(self) -> None:
         pairs: list[tuple[str, bytes | None]] = [("b", b"1"), ("a", None), ("b", b"2")]
         assert as_headers("headers", pairs) == (("b", b"1"), ("a", None), ("b", b"2"))
 

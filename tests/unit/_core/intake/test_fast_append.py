@@ -271,7 +271,7 @@ class TestPartitioners:
 
 
 class TestWhoGoesIt:
-    """The intake offers it what it may have."""
+    """Records that the intake leaves to the fast append."""
 
     async def test_records_as_services_send_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rig = Rig(partitions=3)

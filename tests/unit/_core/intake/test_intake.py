@@ -20,7 +20,7 @@ KEY_OF_2_OF_4 = b"customer-7"
 class TestOffer:
     @for_each("headers", [None, "", b"", 0, False])
     async def test_falsy_headers_of_a_wrong_type_are_refused(self, headers: Any) -> None:
-        """Also where nothing else is to be checked: whether a topic is known already is no reason to be lenient."""
+        """Headers are checked even if the record needs no other check."""
         rig = Rig()
         with pytest.raises(TypeError, match="headers must be pairs"):
             rig.try_append(headers=headers)
@@ -141,7 +141,7 @@ class TestWrongLoop:
 
 
 def in_line(rig: Rig, calls: int) -> None:
-    """Let so many calls hold the lock of the topic, or wait for it."""
+    """Let *calls* calls hold the lock of the topic or wait for the lock."""
     lock = rig.accumulator.topics[TOPIC].append_lock
     lock.readmit([QueuedCall() for _ in range(calls)])
 
@@ -212,7 +212,7 @@ class TestRefusal:
         error = rig.intake.refusal(rig.pending())
         assert str(error).endswith(" are free, and earlier calls are waiting for memory")
 
-    async def test_interceptors_hear_of_it(self) -> None:
+    async def test_interceptors_receive_a_refusal(self) -> None:
         spy = Spy()
         rig = Rig(interceptors=[spy])
         rig.use_up_memory()

@@ -26,7 +26,7 @@ from tests.unit.floor_rig import TOPIC, lost, settle
 
 
 class TestWait:
-    """What happens to a record that could not be appended at once."""
+    """Records that could not be appended at once."""
 
     @staticmethod
     def wait(rig: Rig, pending: PendingAppend, timeout_s: float | None = None) -> asyncio.Task[RecordFuture]:
@@ -109,7 +109,7 @@ class TestWait:
         assert [type(error) for error, _ in spy.errors] == [SerializationError]
 
     @in_virtual_time
-    async def test_interceptors_hear_of_metadata_that_did_not_come(self) -> None:
+    async def test_interceptors_receive_a_metadata_error(self) -> None:
         spy = Spy()
         rig = Rig(partitions=0, interceptors=[spy])
         waiting = self.wait(rig, rig.pending())
@@ -133,7 +133,7 @@ class TestWait:
         assert rig.queued == 1
 
     @in_virtual_time
-    async def test_cancelled_it_leaves_nothing_behind(self) -> None:
+    async def test_cancelled_wait_appends_nothing(self) -> None:
         rig = Rig()
         rig.use_up_memory()
         waiting = self.wait(rig, rig.pending())
@@ -146,7 +146,7 @@ class TestWait:
         rig.put()
 
     @in_virtual_time
-    async def test_closed_meanwhile_it_is_not_appended(self) -> None:
+    async def test_record_is_not_appended_after_close(self) -> None:
         rig = Rig()
         rig.use_up_memory()
         waiting = self.wait(rig, rig.pending())
@@ -158,11 +158,11 @@ class TestWait:
 
 
 class TestServedByAnother:
-    """The call before appends for those behind it, before their tasks run again."""
+    """An earlier call appends the record before the task of the later call runs again."""
 
     @staticmethod
     async def served(rig: Rig, *, after_s: float = 0.0) -> asyncio.Task[RecordFuture]:
-        """Return a call that waited for so long behind another, whose record is in a batch, and that has not run since."""
+        """Return a call that waited *after_s* behind another; its record is in a batch, its task has not run since."""
         pending = rig.intake.check(TOPIC, b"v", None, None, (), None)
         before = WaitingCall()
         before.partition = None
@@ -186,7 +186,7 @@ class TestServedByAnother:
         assert future.result().offset == 5
 
     @in_virtual_time
-    async def test_closed_before_it_runs_it_is_counted_once(self) -> None:
+    async def test_served_call_is_counted_once_by_close(self) -> None:
         rig = Rig()
         waiting = await self.served(rig)
         closed = Failure(ProducerClosed, "closed")
@@ -215,7 +215,7 @@ class TestServedByAnother:
         _ = await waiting
 
     @in_virtual_time
-    async def test_cancelled_before_it_runs_the_record_goes_on(self) -> None:
+    async def test_served_call_cancelled_before_it_runs_keeps_its_record(self) -> None:
         rig = Rig()
         waiting = await self.served(rig)
         waiting.cancel()

@@ -85,7 +85,7 @@ class TestPartitions:
         await rig.delivered(sending)
 
     @in_virtual_time
-    async def test_also_where_only_some_have_a_partition_or_a_key(self) -> None:
+    async def test_order_is_kept_if_only_some_records_have_a_partition(self) -> None:
         rig = Rig(partitions=2, batch_bytes=200)
         values = [b"%03d" % number for number in range(200)]
         keys = [b"k%d" % number if number % 3 == 0 else None for number in range(200)]
@@ -107,7 +107,7 @@ class TestPartitions:
         await rig.delivered(sending)
 
     @in_virtual_time
-    async def test_keys_go_where_kafka_puts_them(self) -> None:
+    async def test_keys_choose_the_partitions_of_murmur2(self) -> None:
         rig = Rig(partitions=7)
         keys = [b"key-%d" % number for number in range(50)]
         result = await rig.delivered(rig.send([b"v"] * 50, keys=keys))

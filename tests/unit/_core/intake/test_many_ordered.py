@@ -58,7 +58,7 @@ async def test_ordered_call_leaves_the_queue_at_its_deadline() -> None:
 
 @in_virtual_time
 async def test_late_ordered_call_keeps_the_lock_of_a_newer_call() -> None:
-    """Although the call before both of them has passed in the same moment, before it has noticed."""
+    """The call before both of them ends in the same moment, before the late call has noticed its timeout."""
     road = Road()
     loop = asyncio.get_running_loop()
     one_second_later = loop.create_future()

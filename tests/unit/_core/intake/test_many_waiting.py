@@ -22,7 +22,7 @@ BATCH = 61
 
 class TestMemory:
     @in_virtual_time
-    async def test_records_go_in_chunks_that_fit(self) -> None:
+    async def test_records_are_sent_in_chunks_that_fit(self) -> None:
         rig = Rig(buffer_bytes=1_000, batch_bytes=400)
         result = await rig.delivered(rig.send([b"x" * 86] * 100))
         assert result.delivered == 100
@@ -65,7 +65,7 @@ class TestMemory:
 
 
 class TestTurns:
-    """Others have their turn after each chunk, and after each wait for memory."""
+    """Other calls get the lock after each chunk and after each wait for memory."""
 
     @in_virtual_time
     async def test_event_loop_runs_between_large_chunks(self) -> None:
@@ -309,7 +309,7 @@ class TestEnd:
         assert len(batch) == 1
 
     @in_virtual_time
-    async def test_cancelled_while_waiting_for_memory_no_more_is_appended(self) -> None:
+    async def test_call_cancelled_in_a_wait_for_memory_appends_no_more(self) -> None:
         rig = Rig(buffer_bytes=1_000, linger_s=1_000.0)
         sending = rig.send([b"x" * 86] * 20)
         await settle()
@@ -323,7 +323,7 @@ class TestEnd:
         assert rig.accumulator.arriving == 0
 
     @in_virtual_time
-    async def test_cancelled_between_two_chunks_no_more_is_appended(self) -> None:
+    async def test_call_cancelled_between_chunks_appends_no_more(self) -> None:
         spy = Spy()
         rig = Rig(
             partitions=2,
@@ -343,7 +343,7 @@ class TestEnd:
         assert [len(batch) for batch in rig.acknowledge()] == [queued], "it went without lingering"
 
     @in_virtual_time
-    async def test_closed_between_two_chunks_no_more_is_appended(self) -> None:
+    async def test_close_between_chunks_fails_the_call(self) -> None:
         rig = Rig(buffer_bytes=10_000_000, batch_bytes=10_000_000)
         sending = rig.send([b"v"] * (CHUNK_RECORDS * 2))
         await asyncio.sleep(0)

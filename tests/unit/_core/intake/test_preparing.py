@@ -28,7 +28,7 @@ IN_A_STINT = 152
 
 
 class Rig(IntakeRig):
-    """With what prepares the rows of one call."""
+    """Rig with the preparation of the rows of one call."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -77,7 +77,7 @@ async def test_slow_serializers_behind_an_interceptor_count_as_well() -> None:
 
 
 @in_virtual_time
-async def test_records_that_fail_take_their_time_too() -> None:
+async def test_failing_records_count_towards_the_time_limit() -> None:
     def fail(value: object) -> bytes:
         work()
         raise LookupError(value)
@@ -91,7 +91,7 @@ async def test_records_that_fail_take_their_time_too() -> None:
 
 
 @in_virtual_time
-async def test_however_slow_it_is_some_get_on() -> None:
+async def test_slow_serializer_prepares_at_least_some_records() -> None:
     rig = Rig(value_serializer=lambda _: work(1.0))
     _, taken = rig.preparing.prepared(checked(["v"] * MANY, serialized_later=(True, True)), rig.call)
     assert taken == CHECK_EVERY

@@ -121,11 +121,11 @@ class TestBytes:
 
 
 class TestHeaders:
-    def test_common_ones_come_first(self) -> None:
+    def test_common_headers_come_first(self) -> None:
         rows = checked([b"a", b"b"], headers=[{"own": b"1"}, ()], common_headers=[("all", b"0")])
         assert rows.headers == [(("all", b"0"), ("own", b"1")), (("all", b"0"),)]
 
-    def test_common_ones_alone_are_one_tuple_for_all(self) -> None:
+    def test_common_headers_alone_share_one_tuple(self) -> None:
         headers = checked([b"a", b"b"], common_headers={"all": b"0"}).headers
         assert headers is not None
         assert headers[0] == (("all", b"0"),)
@@ -191,7 +191,7 @@ class TestHeaders:
                 taken = checked([b"v"] * len(headers), headers=headers).headers
                 assert list(taken or ()) == expected
 
-    def test_wrong_ones_are_refused_by_position(self) -> None:
+    def test_invalid_headers_are_refused_by_position(self) -> None:
         with pytest.raises(TypeError, match=r"headers\[1\]: the value of 'h'"):
             checked([b"a", b"b"], headers=[(), {"h": 5}])
         with pytest.raises(TypeError, match="common_headers must be pairs"):

@@ -22,7 +22,7 @@ from tests.cases import for_each
 
 
 class Marks:
-    """Writes what it sees, and adds a header."""
+    """Serializer that writes its arguments and adds a header."""
 
     def __init__(self, header: tuple[Any, Any]) -> None:
         self.header = header

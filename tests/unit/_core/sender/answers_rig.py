@@ -1,4 +1,4 @@
-"""What the tests of the answer handler need: the handler, and answers of a broker."""
+"""The response handler, and responses of a broker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Rig(FloorRig):
         self.handler.take(self.connection.real, batches, response)
 
     def acknowledge(self, batches: list[Batch], **offsets: tuple[int, int]) -> None:
-        """Answer as most answers are; *offsets* are those of the partitions `p0`, `p1` and so on."""
+        """Answer with acknowledgements only; *offsets* are those of the partitions `p0`, `p1` and so on."""
         by_partition = {(TOPIC, int(name[1:])): each for name, each in offsets.items()}
         self.handler.take(self.connection.real, batches, BaseOffsets(0, by_partition))
 

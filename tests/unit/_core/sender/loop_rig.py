@@ -1,4 +1,4 @@
-"""What the tests of the sender's loop need: a sender that runs, between fakes."""
+"""A running sender between fakes."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Rig(FloorRig):
 
 
 class Told:
-    """A transaction that remembers what it is told."""
+    """A transaction that stores its notifications."""
 
     def __init__(self, at_most: int | None = None) -> None:
         self.at_most = at_most
@@ -138,7 +138,7 @@ async def advance(seconds: float) -> None:
 
 
 class Thread:
-    """Holds up the encoding of batches that begin with *value* until it is told to end."""
+    """Thread that delays the encoding of batches with *value* first until `release` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, value: bytes = LARGE) -> None:
         self.release = threading.Event()

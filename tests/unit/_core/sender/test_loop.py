@@ -214,7 +214,7 @@ class TestEnd:
             assert rig.running.done()
 
     @in_virtual_time
-    async def test_cancelled_it_leaves_no_task_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_cancelled_sender_leaves_no_task_behind(self, monkeypatch: pytest.MonkeyPatch) -> None:
         thread = Thread(monkeypatch)
         rig = Rig(codec=Codec.GZIP)
         run = rig.sender.run

@@ -374,7 +374,7 @@ class TestZstd:
             assert not rig.connection.unanswered
 
     @in_virtual_time
-    async def test_new_brokers_of_a_mixed_cluster_take_their_records(self) -> None:
+    async def test_new_brokers_of_a_mixed_cluster_receive_zstd_records(self) -> None:
         async with Rig(connected=(NODE, NODE + 1), codec=Codec.ZSTD, partitions=2) as rig:
             rig.accumulator.flushing.add(1)
             rig.learn(TOPIC, NODE, NODE + 1)

@@ -1,4 +1,4 @@
-"""What the sender's loop does about nodes that it has no connection to."""
+"""The loop of the sender and nodes without a connection."""
 
 from __future__ import annotations
 

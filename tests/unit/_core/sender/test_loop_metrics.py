@@ -1,4 +1,4 @@
-"""What the sender counts of its requests."""
+"""Metrics that the sender counts per request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At the end of a read the tasks go on whose records are answered, and what they send then goes out with them."""
+"""At the end of a read, tasks with acknowledged records resume, and the sender writes their next records."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Office:
             self.sent.append(await self.append(value))
 
     def from_the_transport(self) -> None:
-        """Let the oldest request be answered as it is by a transport: no task runs meanwhile."""
+        """Answer the oldest request as a transport does: no task runs meanwhile."""
         self.rig.loop.call_soon(self.rig.accept)
 
 
@@ -77,7 +77,7 @@ async def test_record_of_a_resumed_task_is_written_during_the_read(turns: list[s
 async def test_sender_runs_after_the_tasks_that_await_futures(
     turns: list[str | None],
 ) -> None:
-    """Else it would send what lingers without what those send now."""
+    """Otherwise the sender would send lingering batches without the next records of these tasks."""
     async with Rig(batching=ADAPTIVE) as rig:
         office = Office(rig)
         rig.fill()
@@ -194,7 +194,7 @@ async def test_end_of_a_linger_runs_the_sender(turns: list[str | None]) -> None:
 async def test_interrupt_in_a_callback_is_raised_and_ends_the_sender(
     monkeypatch: pytest.MonkeyPatch, interrupt: type[BaseException]
 ) -> None:
-    """A program may go on after Ctrl-C: nobody knows how far that turn got, and what waits must not wait for ever."""
+    """A program may continue after Ctrl-C. The turn may be incomplete, so waiting records must fail."""
 
     def interrupted(_: Sender) -> None:
         raise interrupt

@@ -1,4 +1,4 @@
-"""What the sender's loop tells a transaction, and asks it."""
+"""Calls of the sender to its transaction."""
 
 from __future__ import annotations
 

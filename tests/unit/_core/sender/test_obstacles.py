@@ -188,9 +188,7 @@ async def test_lingering_batch_is_backing_off() -> None:
     ],
 )
 @in_virtual_time
-async def test_blocked_loop_is_the_reason_if_it_took_most_of_the_time(
-    late_s: float, reason: TimeoutReason
-) -> None:
+async def test_blocked_loop_is_the_reason_if_it_lasted_longest(late_s: float, reason: TimeoutReason) -> None:
     rig = Rig()
     batch = rig.ready()
     rig.accumulator.update_topic(TOPIC, [NO_LEADER])

@@ -215,7 +215,7 @@ def test_record_errors_change_nothing_about_other_answers(kind: type[BrokerError
 
 
 class TestInATransaction:
-    """It has one epoch for all its partitions, and comes about whole or not at all."""
+    """A transaction has one epoch for all its partitions and is atomic."""
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_ITS_SEQUENCE)
     def test_error_that_needs_another_epoch_fails(self, kind: type[BrokerError]) -> None:

@@ -24,7 +24,7 @@ from tests.unit.floor_rig import lost
 
 
 class Asker:
-    """A requester, and what it told."""
+    """A requester and its notifications."""
 
     def __init__(self, backoff: Backoff | None = None) -> None:
         self.identities = IdentityKeeper()

@@ -87,7 +87,7 @@ class TestEncode:
         assert asked == [(Codec.GZIP, 3, False), (Codec.GZIP, 3, True)]
 
     @pytest.mark.parametrize(("size", "small"), [(1_000, True), (10_000, False)])
-    async def test_batches_of_small_records_have_their_compressor(
+    async def test_small_records_have_their_own_compressor(
         self, monkeypatch: pytest.MonkeyPatch, size: int, small: bool
     ) -> None:
         used: list[bool] = []
@@ -104,7 +104,7 @@ class TestEncode:
         Encoder(sender_settings(codec=Codec.ZSTD)).encode(batch)
         assert used == [small]
 
-    async def test_sent_again_it_is_the_same_bytes(self) -> None:
+    async def test_encoded_bytes_are_kept_for_a_retry(self) -> None:
         batch, _ = FloorRig().sent(b"a")
         encoder = Encoder(sender_settings())
         encoder.encode(batch)
@@ -112,7 +112,7 @@ class TestEncode:
         encoder.encode(batch)
         assert batch.encoded is first
 
-    async def test_under_a_new_sequence_only_the_header_changes(self) -> None:
+    async def test_header_is_rewritten_for_a_new_sequence(self) -> None:
         batch, _ = FloorRig().sent(b"a" * 100)
         encoder = Encoder(sender_settings(codec=Codec.ZSTD))
         encoder.encode(batch)
@@ -191,9 +191,7 @@ class TestOffTheLoop:
         thread.join(10)
         assert not thread.is_alive()
 
-    async def test_closed_it_waits_for_nothing_and_begins_nothing_more(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_closed_encoder_starts_no_more_compressions(self, monkeypatch: pytest.MonkeyPatch) -> None:
         release, begun = threading.Event(), threading.Semaphore(0)
         encode = Encoder.encode
 
@@ -228,7 +226,7 @@ class TestOffTheLoop:
         batch.size = 64 * 1024
         assert encoder.leaves_loop([batch])
 
-    async def test_small_ones_stay_on_the_loop(self) -> None:
+    async def test_small_batches_stay_on_the_loop(self) -> None:
         encoder = Encoder(sender_settings(codec=Codec.GZIP))
         batches = self.large(FloorRig(), size=COMPRESS_OFF_LOOP_BYTES // 2)
         assert not encoder.leaves_loop(batches)
@@ -294,7 +292,7 @@ class TestVersions:
             ([], None, BY_NAME + 1),
         ],
     )
-    def test_topics_go_by_name_where_an_id_is_not_known(
+    def test_version_by_name_is_used_without_topic_ids(
         self, ids: list[bytes], at_most: int | None, version: int
     ) -> None:
         assert version_for(self.request(*ids), ApiVersionTable({0: (3, BY_NAME + 1)}), at_most) == version

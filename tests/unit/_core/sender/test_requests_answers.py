@@ -130,7 +130,7 @@ class TestLost:
         assert not batch.possibly_persisted
 
     @in_virtual_time
-    async def test_bytes_that_make_no_sense_leave_it_open(self) -> None:
+    async def test_malformed_answer_leaves_the_batch_uncertain(self) -> None:
         rig = Rig()
         batch, _ = rig.sent()
         rig.handler.take(rig.connection.real, [batch], ProtocolError("garbage"))

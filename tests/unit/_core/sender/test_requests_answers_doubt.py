@@ -1,4 +1,4 @@
-"""Batches of uncertain fate, and what each refusal for their sequence proves."""
+"""Batches that may be in the log, and the conclusions from refusals of their sequence."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class TestSequenceRefusedAgainAndAgain:
 
     @in_virtual_time
     async def test_refusals_of_a_batch_that_is_not_the_oldest_do_not_count(self) -> None:
-        """Its turn has not come: the one before it is still to be sent again."""
+        """An earlier batch has to be sent again first."""
         rig = Rig()
         rig.recognise(1)
         oldest, _ = rig.sent(b"oldest")
@@ -102,17 +102,17 @@ class TestSequenceRefusedAgainAndAgain:
 
 
 async def resent(rig: Rig) -> Batch:
-    """Wait until every pause is over, and return the batch that is sent then."""
+    """Wait until every backoff is over, and return the next batch sent."""
     await asyncio.sleep(1.0)
     return rig.resend()
 
 
 class TestSeveralInDoubt:
-    """A leader that was started again from its snapshot knows the last batch of each producer only."""
+    """A leader restarted from its snapshot recognises only the last batch of each producer."""
 
     @staticmethod
     async def denied(rig: Rig, count: int = 3) -> tuple[list[Batch], list[RecordFuture]]:
-        """Return so many batches of which the answers were lost; the first has been denied often enough."""
+        """Return *count* batches whose answers were lost; the first has been denied often enough."""
         rig.recognise(1)
         before, _ = rig.sent(b"before")
         rig.take([before], accepted(10))
@@ -197,7 +197,7 @@ class TestSeveralInDoubt:
 
     @in_virtual_time
     async def test_batch_at_offset_without_room_proves_nothing(self) -> None:
-        """The topic was made anew between two answers: the leader takes what comes first."""
+        """The topic was recreated between two answers, so the leader accepts any first batch."""
         rig = Rig()
         [first, _, last], futures = await self.denied(rig)
         assert await resent(rig) is last

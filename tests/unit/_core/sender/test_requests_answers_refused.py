@@ -94,8 +94,8 @@ class TestRetried:
         assert 0.008 <= batch.retry_at <= 0.012
 
     @in_virtual_time
-    async def test_denials_have_pauses_of_their_own(self) -> None:
-        """What was wrong before has passed: somebody answers."""
+    async def test_denials_have_their_own_backoffs(self) -> None:
+        """The earlier fault has passed, because the broker answers."""
         rig = Rig()
         rig.recognise(1)
         batch, _ = rig.sent()

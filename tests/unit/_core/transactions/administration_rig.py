@@ -1,4 +1,4 @@
-"""Brokers for those who look after transactions."""
+"""Brokers for tests of transaction administration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def prepared(name: str = "orders-1", *, version: int = 2, epoch: int = 3) -> Pre
 
 
 class Brokers:
-    """Two brokers that answer at once what the test says, and remember what they were asked, in which version.
+    """Two brokers that answer at once as the test says, and store the requests with their versions.
 
     Ids that end with an even number are coordinated by node 0, the others by node 1.
     """
@@ -154,7 +154,7 @@ def administration(brokers: Brokers) -> Administration:
 
 
 def run(brokers: Brokers, call: Callable[[Administration], Any]) -> Any:
-    """Return what *call* returns, or raise what it raises."""
+    """Return the result of *call*, or raise its exception."""
 
     async def main() -> Any:
         return await call(administration(brokers))

@@ -35,7 +35,7 @@ OFFERED = {0: (0, 13), 10: (0, 6), 22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5
 
 
 class AskedConnection(FakeConnection):
-    """Remembers in which versions it was asked."""
+    """Connection that stores the versions of its requests."""
 
     def __init__(
         self, node_id: int, offered: dict[int, tuple[int, int]] | None = None, **features: Any
@@ -94,7 +94,7 @@ class CoordinatorsRig:
         return cast("AskedConnection", self.pool.connections[node_id])
 
     def connect(self, node_id: int, connection: AskedConnection | None = None) -> AskedConnection:
-        """Let there be a connection, as the engine tells of it."""
+        """Add a connection, and notify the coordinators as the engine does."""
         made = self.pool.connections[node_id] = connection or AskedConnection(node_id)
         self.coordinators.connected(node_id)
         return made
@@ -119,7 +119,7 @@ class CoordinatorsRig:
         )
 
     async def is_found_at(self, node_id: int, *, by: int = 1) -> None:
-        """Answer, at node *by*, who the coordinator is."""
+        """Answer FindCoordinator at node *by*."""
         await settle()
         call = self.connection(by).calls[0]
         assert isinstance(call.request, FindCoordinatorRequest), call.request
@@ -127,7 +127,7 @@ class CoordinatorsRig:
         await settle()
 
     async def answer(self, outcome: Any = None, *, at: int = 1) -> None:
-        """Answer EndTxn, with an error code or whatever comes."""
+        """Answer EndTxn with an error code, or with any outcome."""
         await settle()
         call = self.connection(at).calls[0]
         assert isinstance(call.request, EndTxnRequest), call.request

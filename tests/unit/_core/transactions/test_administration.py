@@ -205,7 +205,7 @@ class TestEndMany:
             f"orders-{number}" for number in range(0, 4 * PIPELINED, 2)
         }
 
-    def test_cancelling_it_ends_the_asking(self) -> None:
+    def test_cancelled_end_many_leaves_no_task(self) -> None:
         brokers = Brokers()
         brokers.silent = True
 

@@ -1,4 +1,4 @@
-"""Requests to a coordinator, asked until they are answered; on fake connections, in virtual time."""
+"""Requests to a coordinator, repeated until answered; on fake connections, in virtual time."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ class TestRequest:
     @for_each("code", [47, 48, 49, 90])
     @in_virtual_time
     async def test_refusal_of_a_replaced_coordinator_is_verified(self, code: int) -> None:
-        """It does not know that yet, and speaks of the time before."""
+        """A frozen coordinator that was replaced answers from its old state."""
         rig = CoordinatorsRig(1, 2, 3)
         rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
         ending = rig.end()
@@ -204,7 +204,7 @@ class TestRequest:
     async def test_operation_not_attempted_is_never_the_reason(
         self, codes: tuple[int, ...], raised: int
     ) -> None:
-        """A coordinator adds all partitions or none, and says so of those it has nothing against."""
+        """A coordinator adds all partitions or none, and reports 55 for partitions without an error of their own."""
         rig = CoordinatorsRig(1, nodes=(1,))
         refusals = [(code, "orders-0") for code in codes]
         asking = asyncio.create_task(
@@ -217,7 +217,7 @@ class TestRequest:
 
     @in_virtual_time
     async def test_operation_not_attempted_is_retried_if_the_cause_is(self) -> None:
-        """A topic that was just made is not known to the coordinator yet."""
+        """The metadata of the coordinator may still lack a new topic."""
         rig = CoordinatorsRig(1, nodes=(1,))
         refusals = [[(55, "orders-0"), (3, "new-0")], [(0, "orders-0"), (0, "new-0")]]
         asking = asyncio.create_task(

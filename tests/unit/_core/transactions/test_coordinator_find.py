@@ -1,4 +1,4 @@
-"""Who the coordinator is, asked of anybody; and which features are in force."""
+"""FindCoordinator requests to any broker, and the transaction.version in force."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.unit.floor_rig import settle
 
 class TestFind:
     @in_virtual_time
-    async def test_anybody_knows(self) -> None:
+    async def test_find_asks_any_connected_broker(self) -> None:
         rig = CoordinatorsRig(2)
         finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
         await settle()
@@ -46,7 +46,7 @@ class TestFind:
         assert await finding == Node(3, Address("b3", 9092))
 
     @in_virtual_time
-    async def test_up_to_version_3_there_is_one_key(self) -> None:
+    async def test_find_sends_a_single_key_up_to_version_3(self) -> None:
         rig = CoordinatorsRig()
         connection = rig.connect(1, AskedConnection(1, {10: (0, 3)}))
         finding = asyncio.create_task(rig.coordinators.find(GROUP))

@@ -99,7 +99,7 @@ class TestLost:
 
     @in_virtual_time
     async def test_coordinator_whose_connection_hangs_is_looked_up_again(self) -> None:
-        """Frozen, it has a socket, and no connection comes of it for as long as that may take."""
+        """A frozen broker accepts the socket, and the handshake hangs until its timeout."""
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(2)
@@ -120,7 +120,7 @@ class TestLost:
 
     @in_virtual_time
     async def test_throttled_coordinator_is_not_asked(self) -> None:
-        """KIP-219: it does not read meanwhile, and the request would time out."""
+        """KIP-219: the broker reads nothing meanwhile, so the request would time out."""
         rig = CoordinatorsRig(1, nodes=(1,))
         rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
         rig.connection(1).throttled_until = rig.loop.time() + 3
@@ -191,7 +191,7 @@ class TestSilent:
 
 class TestCancelled:
     @in_virtual_time
-    async def test_wherever_it_is_nothing_is_left_behind(self) -> None:
+    async def test_cancelled_request_leaves_no_task_at_any_stage(self) -> None:
         """At each await: in line, finding, dialling, asked, asked for again while silent, in its pause."""
         stages = ["in line", "finding", "dialling", "asked", "silent", "pausing", "throttled"]
         for stage in stages:
@@ -273,7 +273,7 @@ class TestRefused:
         assert isinstance(asking.exception(), AuthenticationFailed)
 
     @in_virtual_time
-    async def test_request_goes_on_when_another_node_is_only_away(self) -> None:
+    async def test_request_continues_when_another_node_is_unreachable(self) -> None:
         rig = CoordinatorsRig()
         self.refuse(rig, 1)
         rig.pool.errors[2] = ConnectionFailed("away")
@@ -283,7 +283,7 @@ class TestRefused:
         asking.cancel()
 
     @in_virtual_time
-    async def test_end_goes_on_when_all_refuse(self) -> None:
+    async def test_end_continues_when_all_nodes_refuse_logins(self) -> None:
         rig = CoordinatorsRig()
         self.refuse(rig, 1, 2, 3)
         ending = rig.end()

@@ -1,4 +1,4 @@
-"""Transactions as the producer has them: who it is, when one may begin, and when it has to be another epoch."""
+"""Transactions of a producer: its identity, begin, and epoch bumps."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ class TestBump:
 @pytest.mark.parametrize("version", [1, 2])
 @in_virtual_time
 async def test_resumed_producer_sends_no_init_producer_id(version: int) -> None:
-    """InitProducerId would abort what that has left open."""
+    """InitProducerId would abort the transaction that the other process left open."""
     made = TransactionsRig(version=2)
     await made.transactions.initialize(ResumedTransaction(ProducerIdentity(70, 7), version))
     assert made.coordinators.seen == []

@@ -1,4 +1,4 @@
-"""Commit and abort: what is awaited, what fails, and what an answer makes of it."""
+"""Commit and abort: their waits, their failures, and the effect of each answer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestCommit:
             assert made.coordinators.seen[-1] is Api.ABORT
 
     @in_virtual_time
-    async def test_refused_by_the_coordinator(self) -> None:
+    async def test_commit_refused_by_the_coordinator_can_be_aborted(self) -> None:
         async with rig() as made:
             made.manager.request_written()
             committing = asyncio.create_task(made.transactions.commit(None))
@@ -162,7 +162,7 @@ class TestAbort:
             assert isinstance(future.exception(), TransactionAborted)
 
     @in_virtual_time
-    async def test_records_are_taken_again_afterwards(self) -> None:
+    async def test_records_are_accepted_again_after_an_abort(self) -> None:
         async with rig() as made:
             await made.transactions.abort(None)
             assert made.accumulator.closed_for is None
@@ -188,7 +188,7 @@ class TestAbort:
             await committing
 
     @in_virtual_time
-    async def test_partitions_and_offsets_on_their_way_are_given_up(self) -> None:
+    async def test_abort_gives_up_pending_partitions(self) -> None:
         async with rig(version=1) as made:
             future = made.append()
             assert made.drain() == []
@@ -215,7 +215,7 @@ class TestAbort:
 
     @in_virtual_time
     async def test_abort_is_repeated_while_its_own_markers_are_written(self) -> None:
-        """Version 2 answers 90 to the next epoch until then; EndTxn compares it, InitProducerId would not."""
+        """Until then, version 2 answers 90 to the next epoch: EndTxn compares the epoch, InitProducerId would not."""
         async with rig() as made:
             made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
@@ -227,7 +227,7 @@ class TestAbort:
 
     @pytest.mark.parametrize("code", [90, 105, 53])
     @in_virtual_time
-    async def test_fenced_abort_asks_for_no_epoch(self, code: int) -> None:
+    async def test_fenced_abort_requests_no_epoch(self, code: int) -> None:
         async with rig() as made:
             made.manager.request_written()
             aborting = asyncio.create_task(made.transactions.abort(None))
@@ -252,7 +252,7 @@ class TestAbort:
 
     @for_each(("version", "commit"), [(0, False), (1, False), (1, True), (2, True)])
     @in_virtual_time
-    async def test_fenced_end_asks_nothing_more(self, version: int, commit: bool) -> None:
+    async def test_fenced_end_sends_no_further_request(self, version: int, commit: bool) -> None:
         async with rig(version=version) as made:
             made.manager.request_written()
             end = made.transactions.commit if commit else made.transactions.abort

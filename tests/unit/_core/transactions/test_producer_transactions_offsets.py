@@ -53,7 +53,7 @@ class TestOffsets:
             assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
 
     @in_virtual_time
-    async def test_outside_of_a_transaction(self) -> None:
+    async def test_send_offsets_outside_a_transaction_is_refused(self) -> None:
         async with rig() as made:
             await made.transactions.commit(None)
             with pytest.raises(TransactionStateError, match="cannot send offsets: no transaction is open"):
@@ -136,7 +136,7 @@ class TestOffsets:
 
     @for_each("later", range(6))
     @in_virtual_time
-    async def test_cancelled_in_that_very_moment_they_are_not_forgotten(self, later: int) -> None:
+    async def test_offsets_cancelled_at_their_timeout_are_not_forgotten(self, later: int) -> None:
         """Without them nothing may be committed."""
         async with rig() as made:
             sent = sending(made, 5)
@@ -165,7 +165,7 @@ class TestOffsets:
             await aborting
 
     @in_virtual_time
-    async def test_offsets_on_their_way_hear_of_it(self) -> None:
+    async def test_pending_send_offsets_raises_producer_closed(self) -> None:
         async with rig() as made:
             sent = sending(made)
             await settle()

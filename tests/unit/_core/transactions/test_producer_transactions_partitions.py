@@ -1,4 +1,4 @@
-"""How partitions come into a transaction."""
+"""Partitions that are added to a transaction."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class TestPartitions:
     async def test_bug_while_partitions_are_added_ends_the_producer(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Else the commit would wait for partitions that nobody asks for any more."""
+        """Otherwise the commit would wait for partitions that are never added."""
         async with rig(version=1) as made:
             future = made.append()
             assert made.drain() == []

@@ -73,7 +73,7 @@ class TestPrepare:
             assert made.transactions.has_failed
 
     @in_virtual_time
-    async def test_cancelled_it_goes_on_and_may_be_called_again(self) -> None:
+    async def test_cancelled_prepare_continues_and_may_be_repeated(self) -> None:
         async with rig() as made:
             batch = made.written()
             preparing = asyncio.create_task(made.transactions.prepare(None))
@@ -89,7 +89,7 @@ class TestPrepare:
 
     @pytest.mark.parametrize("commit", [True, False])
     @in_virtual_time
-    async def test_cancelled_it_may_be_ended_at_once(self, commit: bool) -> None:
+    async def test_transaction_can_be_ended_after_a_cancelled_prepare(self, commit: bool) -> None:
         async with rig() as made:
             batch = made.written()
             preparing = asyncio.create_task(made.transactions.prepare(None))

@@ -1,4 +1,4 @@
-"""Callers who wait for an end, give up, or are cancelled: the end goes on, and there is always a way out."""
+"""Callers that time out or are cancelled: the end continues, and the producer stays usable."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class TestOutcomeUnknown:
 
     @pytest.mark.parametrize("commit", [True, False])
     @in_virtual_time
-    async def test_cancelled_it_goes_on_and_the_next_begin_waits_for_it(self, commit: bool) -> None:
+    async def test_cancelled_end_continues_and_the_next_begin_waits(self, commit: bool) -> None:
         async with rig() as made:
             made.manager.request_written()
             end = made.transactions.commit if commit else made.transactions.abort
@@ -128,7 +128,7 @@ class TestCommitInTime:
 
     @for_each("later", range(6))
     @in_virtual_time
-    async def test_cancelled_in_that_very_moment_it_leaves_a_way_out(self, later: int) -> None:
+    async def test_commit_cancelled_at_its_timeout_can_be_recovered(self, later: int) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
             committing = asyncio.create_task(made.transactions.commit(5))
@@ -178,7 +178,7 @@ class TestAtTheSameTime:
 
     @in_virtual_time
     async def test_commit_is_not_joined_by_a_begin_that_waited(self) -> None:
-        """Of two who wait to begin, one does; what that one goes on with is nothing of the other's."""
+        """Of two waiting begins one succeeds; its commit does not affect the other."""
         async with rig() as made:
             made.manager.request_written()
             await gives_up(asyncio.create_task(made.transactions.abort(None)))
@@ -223,7 +223,7 @@ class TestAtTheSameTime:
 class TestFailedBefore:
     @in_virtual_time
     async def test_commit_after_a_failure_raises_it(self) -> None:
-        """Whether the failure came before the call or during it."""
+        """The failure may occur before the call or during the call."""
         async with rig() as made:
             batch, _ = made.sent_out()
             made.fail(batch, TopicAuthorizationFailed)
@@ -243,7 +243,7 @@ class TestFailedBefore:
 
 
 class TestGivenUp:
-    """The sender is gone, by a bug or with its event loop."""
+    """The sender has ended because of a bug or with its event loop."""
 
     @in_virtual_time
     async def test_give_up_ends_all_calls_with_its_error(self) -> None:

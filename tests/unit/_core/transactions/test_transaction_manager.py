@@ -1,4 +1,4 @@
-"""The manager of states alone: every call in every state, and what the partitions are told."""
+"""The transaction manager alone: every call in every state, and the admission of partitions."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class TestEveryCallInEveryState:
 
 class TestAdmission:
     @for_each("state", State)
-    def test_records_go_while_something_is_to_be_sent(self, state: State) -> None:
+    def test_partition_is_admitted_in_the_sending_states(self, state: State) -> None:
         it = manager(state, version=2)
         assert it.admits(HERE) is (state in SENDING)
 
@@ -131,13 +131,13 @@ class TestAdmission:
         it.current = None
         assert not it.admits(HERE)
 
-    def test_held_back_nothing_goes(self) -> None:
+    def test_partition_is_not_admitted_while_held(self) -> None:
         it = manager(State.IN_TRANSACTION, version=2)
         it.held = True
         assert not it.admits(HERE)
 
     @pytest.mark.parametrize("version", [0, 1])
-    def test_below_version_2_only_what_was_added(self, version: int) -> None:
+    def test_partition_is_admitted_once_added_below_version_2(self, version: int) -> None:
         it = manager(State.IN_TRANSACTION, version=version)
         it.want(HERE)
         it.want(THERE)
@@ -214,7 +214,7 @@ class TestWhatTheCoordinatorMayKnow:
 
 
 class TestBump:
-    """Below version 2 the next transaction has the same epoch, unless something may be late; from 2 on it never has."""
+    """Below version 2 the epoch changes only after uncertain requests; from version 2 on it always changes."""
 
     @for_each("state", [State.COMMITTING, State.ABORTING])
     @for_each(

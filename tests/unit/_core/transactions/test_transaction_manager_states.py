@@ -1,4 +1,4 @@
-"""The table of states, as a transaction's users see it: what may follow what."""
+"""The table of states and events of a transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a transaction: settled, dropped, held; and what the sender is told."""
+"""The records of a transaction: settled, dropped or held, and the calls of the sender."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TestLook:
 
     @in_virtual_time
     async def test_fatal_error_fails_all_records_except_those_in_flight(self) -> None:
-        """The sender may look before everything is failed for that: then it must not write any more."""
+        """The sender may run before all records have failed, and must write nothing more."""
         async with rig() as made:
             batch, retried = made.sent_out()
             made.completion.reenqueue(batch, made.loop.time())
@@ -117,7 +117,7 @@ class TestWrite:
         "state", [State.UNINITIALIZED, State.INITIALIZING, State.READY], ids=lambda each: each.name
     )
     @in_virtual_time
-    async def test_outside_of_a_transaction_nothing_is_written(self, state: State) -> None:
+    async def test_write_outside_a_transaction_raises(self, state: State) -> None:
         async with rig() as made:
             batch = made.written()
             made.manager.state = state
@@ -127,7 +127,7 @@ class TestWrite:
 
     @in_virtual_time
     async def test_write_after_a_fatal_error_is_harmless(self) -> None:
-        """A request before it in the same turn of the sender may have shown that."""
+        """An earlier request in the same turn of the sender may have caused the fatal error."""
         async with rig() as made:
             batch = made.written()
             made.records.failed(ProducerFenced("gone"))
@@ -156,7 +156,7 @@ class TestSettled:
 
     @in_virtual_time
     async def test_settled_waits_for_an_expired_batch(self) -> None:
-        """The batch has expired in flight: without its answer nobody knows whether its sequence is in the log."""
+        """The batch has expired in flight. Without its answer, its sequence may or may not be in the log."""
         async with rig() as made:
             batch, future = made.sent_out()
             waiting = asyncio.create_task(made.records.settled())
@@ -188,7 +188,7 @@ class TestSettled:
 
     @in_virtual_time
     async def test_settled_does_not_wake_an_idle_sender(self) -> None:
-        """Else both wake each other, as fast as they can, for as long as a call waits for its topic, say."""
+        """Otherwise both would wake each other in a busy loop while a call waits for its topic."""
         async with rig() as made:
             topic = made.accumulator.topics[TOPIC]
             made.accumulator.enter("one", topic, 1)
@@ -218,7 +218,7 @@ class TestSettled:
 
 class TestDropped:
     @in_virtual_time
-    async def test_calls_on_their_way_fail(self) -> None:
+    async def test_dropped_fails_pending_calls(self) -> None:
         async with rig() as made:
             topic = made.accumulator.topics[TOPIC]
             asking = asyncio.create_task(made.updater.topic("other", made.loop.time() + 60))
@@ -279,7 +279,7 @@ class TestEpochBump:
 
 class TestMarkers:
     def held_once(self, made: TransactionsRig, produce_s: float = HELD_S) -> None:
-        """Let a transaction end, and the first Produce of the next take *produce_s*; let that end, too."""
+        """Run two transactions; the first Produce of the second takes *produce_s*."""
         made.records.ended(0.001)
         batch = made.written()
         made.records.write([batch])
@@ -295,7 +295,7 @@ class TestMarkers:
             assert made.manager.held is (version == 2)
 
     @in_virtual_time
-    async def test_behind_one_that_was_not_it_does_not(self) -> None:
+    async def test_transaction_that_was_not_held_does_not_delay_the_next(self) -> None:
         async with rig() as made:
             self.held_once(made, HELD_S / 2)
             assert not made.manager.held
@@ -313,7 +313,7 @@ class TestMarkers:
             made.records.fail_unsendable()
 
     @in_virtual_time
-    async def test_behind_the_end_of_the_producer_nothing_is_let_go(self) -> None:
+    async def test_stopped_producer_stays_held(self) -> None:
         async with rig() as made:
             self.held_once(made)
             await made.transactions.stop()

@@ -1,4 +1,4 @@
-"""What makes a transaction fail, and what its producer."""
+"""Failures of a transaction and of its producer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestFailing:
             assert len(made.fatal) == 1
 
     @in_virtual_time
-    async def test_outside_of_a_transaction_it_fails_alone(self) -> None:
+    async def test_record_outside_a_transaction_fails_alone(self) -> None:
         async with rig() as made:
             await made.transactions.commit(None)
             failure = Failure(DeliveryTimeout, "late")
@@ -100,7 +100,7 @@ class TestFailing:
         ],
     )
     @in_virtual_time
-    async def test_unless_the_caller_knows_and_may_try_again(self, error: BaseException) -> None:
+    async def test_retriable_refusal_does_not_fail_the_transaction(self, error: BaseException) -> None:
         async with rig() as made:
             made.records.refused(error)
             assert made.manager.state is State.IN_TRANSACTION
@@ -113,7 +113,7 @@ class TestFailing:
             assert (error.abortable, error.fatal) == (False, True)
 
     @in_virtual_time
-    async def test_refused_by_a_closed_producer_it_is_not_to_be_aborted(self) -> None:
+    async def test_refusal_of_a_closed_producer_is_not_abortable(self) -> None:
         async with rig() as made:
             made.accumulator.close(Failure(ProducerClosed, "closed"))
             error = ProducerClosed("closed")

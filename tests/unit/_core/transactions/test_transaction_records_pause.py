@@ -1,4 +1,4 @@
-"""How long the first records of a transaction are held back."""
+"""The pause before the first records of a transaction."""
 
 from __future__ import annotations
 

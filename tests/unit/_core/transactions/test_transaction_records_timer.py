@@ -70,7 +70,7 @@ async def test_later_start_replaces_an_earlier_one() -> None:
 
 @on_linux
 async def test_timer_does_not_use_a_timer_of_the_loop() -> None:
-    """The loop has no timer of it: select is woken."""
+    """The timer wakes select, so the loop schedules no handle."""
     async with timer(Rung()) as made:
         made.start(1000)
         assert not asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
@@ -88,7 +88,7 @@ async def test_restarted_timer_ignores_the_pending_callback() -> None:
 
 
 @on_linux
-async def test_closed_it_calls_no_more_and_leaves_nothing_open() -> None:
+async def test_closed_timer_closes_its_descriptor() -> None:
     rung, before = Rung(), descriptors()
     made = FineTimer(asyncio.get_running_loop(), rung)
     assert descriptors() > before

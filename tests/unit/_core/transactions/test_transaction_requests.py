@@ -1,4 +1,4 @@
-"""Each request, with the versions that go with those of transactions."""
+"""Requests of transactions and their versions per transaction.version."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Rig:
         self.requests = TransactionRequests(settings(**changes), self.manager, self.coordinators.real)
 
     async def asked(self, ask: Ask, answer: Any = None) -> tuple[Asked, Any]:
-        """Return what *ask* asks, and what it makes of *answer*."""
+        """Return the request of *ask*, and its result for *answer*."""
         task = asyncio.create_task(ask(self.requests))
         await settle()
         asked = self.coordinators.answer(answer)

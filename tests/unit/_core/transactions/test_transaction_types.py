@@ -1,4 +1,4 @@
-"""Offsets and group metadata in every form in which consumers have them, and what is refused."""
+"""Offsets and group metadata in all forms used by consumers, and refused values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A prepared transaction as text, and what is refused as one."""
+"""The text form of a prepared transaction, and refused texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def text(**changes: Any) -> str:
 
 
 def test_text_of_this_version_is_stable() -> None:
-    """It is written down by one release and read by the next."""
+    """One release writes the text and the next release reads it."""
     assert str(PREPARED) == TEXT
     assert PreparedTransaction.parse(TEXT) == PREPARED
 

@@ -61,7 +61,7 @@ class Asked:
 
 
 class FakeCoordinators:
-    """Has one request at a time, until the test answers it."""
+    """Coordinators with one request at a time, which the test answers."""
 
     def __init__(self, transaction_version: int = 2) -> None:
         self.transaction_version = transaction_version
@@ -120,7 +120,7 @@ class FakeCoordinators:
                 self.asked.remove(asked)
 
     def answer(self, outcome: Any = None) -> Asked:
-        """Answer the oldest request: with what says that it is done, or with *outcome*, which may be an error."""
+        """Answer the oldest request with success, or with *outcome*, which may be an error."""
         asked = self.asked[0]
         if isinstance(outcome, ProducerError):
             asked.answered.set_exception(outcome)
@@ -129,7 +129,7 @@ class FakeCoordinators:
         return asked
 
     def done(self, asked: Asked) -> Any:
-        """Return the answer that says that it is done."""
+        """Return a successful answer."""
         request = asked.request
         match asked.api:
             case Api.INIT_PRODUCER_ID:
@@ -152,14 +152,14 @@ class FakeCoordinators:
 
 
 def refused(code: int, *, fatal: bool = False) -> ProducerError:
-    """Return what the coordinators raise of *code*: the end of the transaction, or of the producer."""
+    """Return the error that the coordinators raise for *code*: abortable or fatal."""
     error = broker_error(code)(f"refused with {code}")
     error.abortable, error.fatal = not fatal, fatal
     return error
 
 
 def failed_of(future: asyncio.Future[Any]) -> ProducerError:
-    """Return what *future* has failed of."""
+    """Return the error of *future*."""
     error = future.exception()
     assert isinstance(error, ProducerError)
     return error
@@ -198,25 +198,25 @@ class TransactionsRig(FloorRig):
             self.loop.call_soon(self.turn)
 
     def turn(self) -> None:
-        """Look, as the sender does first in each turn; and hurry lingering batches, if it is time."""
+        """Run the first step of the sender, and end lingering if batches are hurried."""
         self.is_due = False
         self.records.fail_unsendable()
         self.accumulator.schedule.collect(self.loop.time(), hurry=self.accumulator.hurries())
 
     async def asks(self) -> Asked:
-        """Return what is asked of the coordinators now."""
+        """Return the pending request to the coordinators."""
         await settle()
         return self.coordinators.asked[0]
 
     async def answers(self, outcome: Any = None) -> Asked:
-        """Answer what is asked of the coordinators, and let everything happen that follows."""
+        """Answer the pending request to the coordinators, and run all callbacks that follow."""
         await settle()
         asked = self.coordinators.answer(outcome)
         await settle()
         return asked
 
     async def answered(self, work: Any) -> Any:
-        """Return what *work* does while all its requests are answered as done."""
+        """Return the result of *work* while all its requests succeed."""
         task = self.loop.create_task(work)
         await settle()
         while not task.done():
@@ -224,13 +224,13 @@ class TransactionsRig(FloorRig):
         return task.result()
 
     async def begun(self) -> None:
-        """Initialise, if that is still to be done, and begin."""
+        """Initialise if needed, and begin a transaction."""
         if self.manager.current is None:
             await self.answered(self.transactions.initialize())
         await self.transactions.begin()
 
     def sent_out(self, value: bytes = b"value", partition: int = 0) -> tuple[Batch, asyncio.Future[Any]]:
-        """Append a record and write it; the partition is in the transaction already, if it has to be."""
+        """Append and write a record whose partition is already in the transaction."""
         future = self.append(value, partition=partition)
         [batch] = self.drain()
         self.records.write([batch])
@@ -238,7 +238,7 @@ class TransactionsRig(FloorRig):
         return batch, future
 
     def written(self, partition: int = 0) -> Batch:
-        """Return a batch that is out; below version 2 its partition is added as if somebody had asked."""
+        """Return a batch in flight; below version 2 its partition is added first."""
         self.manager.added([self.queue(partition).topic_partition])
         return self.sent_out(partition=partition)[0]
 

@@ -13,7 +13,7 @@ from benchmarks.settings import GATHERED, TASKS, TRANSACTION, WINDOW_BYTES, Sett
 
 
 class Clock:
-    """Time that goes on only when a client works."""
+    """A clock that advances only when a client works."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -26,7 +26,7 @@ def test_equal_settings_use_librdkafkas_names() -> None:
     }
 
 
-def test_keys_go_where_the_jvm_client_puts_them() -> None:
+def test_partitioner_for_keys_is_that_of_the_jvm_client() -> None:
     assert configuration("here:1", replace(SETTINGS, keys=True))["partitioner"] == "murmur2_random"
 
 
@@ -93,7 +93,7 @@ async def client(monkeypatch: pytest.MonkeyPatch) -> ConfluentBatch:
 
 
 async def started(monkeypatch: pytest.MonkeyPatch, room: int) -> ConfluentBatch:
-    """A client whose queue holds so many records, it thinks."""
+    """A client that assumes a queue of the given size."""
     monkeypatch.setattr("confluent_kafka.Producer", lambda _: SmallProducer())
     options = {"queue.buffering.max.messages": room}
     client = ConfluentBatch("here:1", "t", replace(SETTINGS, tuning=Tuning.BEST, options=options))

@@ -28,7 +28,7 @@ def child(
     settings: Settings = SETTINGS,
     partitions: Sequence[int] = (0, steady.PARTITIONS - 1),
 ) -> None:
-    """Let the child send a record to each of some *partitions*, and claim to have sent so many."""
+    """Let the child send a record to each of *partitions*, and report *claims* records."""
 
     def answer_of(module: str, arguments: Sequence[str]) -> str:
         client, servers, topic, text = arguments
@@ -69,7 +69,7 @@ def test_slow_down_delays_every_produce_request() -> None:
     delays = {}
 
     class Scripted:
-        """Takes down what is scripted."""
+        """A cluster that stores the scripted delays."""
 
         def on(self, request: str, *, node: int, times: None) -> Scripted:
             self.node = node

@@ -35,7 +35,7 @@ def played(**rates: float) -> Played:
     )
 
 
-def test_each_table_has_a_headline_that_says_which_it_is() -> None:
+def test_tables_have_a_headline_with_their_tuning() -> None:
     told = list(headlines(results()))
     assert [each.title.split(":")[0] for each in told] == ["Defaults", "Best", "Equal settings"]
     for each in told:

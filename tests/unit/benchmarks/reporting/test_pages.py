@@ -59,7 +59,7 @@ def test_markdown_tables_are_whole(written: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["README.md", "index.html"])
-def test_pages_say_what_was_measured_where_and_with_what(written: Path, page: str) -> None:
+def test_pages_name_date_machine_versions_and_options(written: Path, page: str) -> None:
     text = (written / page).read_text()
     for words in (
         "2026-01-31",
@@ -82,7 +82,7 @@ def test_html_page_needs_no_other_file(written: Path) -> None:
     assert "it &lt;b&gt;broke&lt;/b&gt;" in text
 
 
-def test_ids_of_one_drawing_are_not_those_of_another(written: Path) -> None:
+def test_ids_are_unique_across_drawings(written: Path) -> None:
     ids: list[str] = []
 
     class Collector(HTMLParser):

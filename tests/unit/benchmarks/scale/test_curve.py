@@ -11,9 +11,7 @@ from benchmarks.scale.shapes import Point, Shape
 
 
 @pytest.mark.parametrize("shape", Shape)
-async def test_batches_have_as_many_records_as_the_shape_says(
-    kafka_cluster: ThreadedCluster, shape: Shape
-) -> None:
+async def test_batches_have_the_records_of_their_shape(kafka_cluster: ThreadedCluster, shape: Shape) -> None:
     point = Point("topics", shape, 3)
     for topic in point.topics:
         kafka_cluster.create_topic(topic, 1)

@@ -30,7 +30,7 @@ def test_each_round_has_all_sets_of_all_clients_in_turns() -> None:
     assert {step.tuning for step in steps} == {Tuning.BEST}
 
 
-def test_only_who_is_asked_for_and_does_the_work_takes_part() -> None:
+def test_trial_includes_only_requested_clients_with_the_work() -> None:
     steps = steps_of(asked("closed", clients=("aiokafka", "jvm"), rounds=1))
     assert [step.client for step in steps] == ["aiokafka"] * len(steps)
     assert [step.options for step in steps] == points("aiokafka", ROWS["closed"].work)
