@@ -73,8 +73,8 @@ def test_checker_requires_no_offset_with_acks_0() -> None:
         ([[ONE, TWO, THREE]], True),
         ([[ONE, THREE]], True),
         ([[ONE, THREE, TWO]], False),
-        ([[ONE, TWO, ONE, THREE]], True),  # a copy is no record that is late
-        ([[TWO], [ONE]], True),  # nobody can tell about two logs
+        ([[ONE, TWO, ONE, THREE]], True),  # a copy is not a late record
+        ([[TWO], [ONE]], True),  # the order across two logs is unknown
         ([[ONE, TWO], [TWO, ONE, THREE]], True),
         ([[ONE], [THREE, TWO]], False),
     ],

@@ -93,7 +93,7 @@ def test_send_diagram_names_the_files_of_a_send() -> None:
     """Traced in a process of its own: what other tests have sent would be in memos already."""
     diagram = DESIGN.split("<!-- send: begin -->")[1].split("<!-- send: end -->")[0]
     program = [sys.executable, "-m", "benchmarks.trace_send"]
-    pure = os.environ | {"AIOPRODUCER_PURE": "1"}  # what is in C, no tracer sees
+    pure = os.environ | {"AIOPRODUCER_PURE": "1"}  # tracers do not see calls in C
     told = subprocess.run(program, cwd=ROOT, env=pure, check=True, capture_output=True, text=True).stdout
     traced = re.findall(r"^ *\d+  ([\w/]+\.py)$", told, re.MULTILINE)
     assert set(re.findall(r"[\w/]+\.py", diagram)) == set(traced)

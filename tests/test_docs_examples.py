@@ -72,7 +72,13 @@ def test_transaction_test_of_the_testing_page_passes(tmp_path: Path) -> None:
 
 def passed(folder: Path) -> int:
     """Run the tests in *folder* as a reader does; all have to pass. Return how many there are."""
-    settings = ["-c", os.devnull, "-p", "no:cacheprovider", "--assert=plain"]  # a reader has none of ours
+    settings = [
+        "-c",
+        os.devnull,
+        "-p",
+        "no:cacheprovider",
+        "--assert=plain",
+    ]  # a reader has none of the settings of these tests
     settings += ["-o", "asyncio_default_fixture_loop_scope=function"]
     output = subprocess.run(
         [sys.executable, "-m", "pytest", *settings, "-W", "error", "-q", folder],
@@ -269,7 +275,7 @@ def test_examples_of_the_command_line_page_run(kafka_cluster: ThreadedCluster, t
         check=False,
         timeout=60,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONASYNCIODEBUG": ""},  # else it tells on standard error what took long
+        env={**os.environ, "PYTHONASYNCIODEBUG": ""},  # otherwise it logs slow callbacks on standard error
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert "Of 3 records expected: each is in the topic once, in order" in done.stdout

@@ -113,7 +113,7 @@ def test_programs_of_the_security_page_send_a_record(heading: str, program: str,
         environment = dict.fromkeys(("KAFKA_PASSWORD", "API_SECRET", "CLIENT_SECRET"), PASSWORD)
         environment |= {"API_KEY": "alice"}
         if heading == "Confluent Cloud":
-            environment["SSL_CERT_FILE"] = str(tmp_path / "ca.pem")  # whom the system trusts
+            environment["SSL_CERT_FILE"] = str(tmp_path / "ca.pem")  # the trust store of the system
         program = re.sub(r"broker\.example:\d+", cluster.bootstrap_servers, program)
         done = run(program.replace(ENDPOINT, endpoint), tmp_path, **environment)
         # The endpoint of this test speaks http, of which the producer warns.

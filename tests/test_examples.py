@@ -47,7 +47,7 @@ def test_examples_are_all_tested() -> None:
     assert outbox == {"postgres.py", "sqlalchemy_store.py", "worker.py"}
 
 
-def test_quickstart(kafka_cluster: ThreadedCluster) -> None:
+def test_quickstart_example_delivers_its_orders(kafka_cluster: ThreadedCluster) -> None:
     first, rest = run(EXAMPLES / "quickstart.py", kafka_cluster.bootstrap_servers)
     assert first.startswith("acknowledged: orders, partition ")
     assert rest == "acknowledged: 100 more"
@@ -56,7 +56,7 @@ def test_quickstart(kafka_cluster: ThreadedCluster) -> None:
     assert [record.headers for record in records if record.headers] == [(("trace", b"9f1c"),)]
 
 
-def test_secured() -> None:
+def test_secured_example_logs_in_and_is_refused() -> None:
     assert run(EXAMPLES / "secured.py") == [
         "acknowledged: offset 0",
         "acknowledged: offset 1, with the new password and certificate",
@@ -64,7 +64,7 @@ def test_secured() -> None:
     ]
 
 
-def test_service(kafka_cluster: ThreadedCluster) -> None:
+def test_service_example_keeps_the_order_per_key(kafka_cluster: ThreadedCluster) -> None:
     [line] = run(EXAMPLES / "service.py", kafka_cluster.bootstrap_servers)
     assert line.startswith("500 of 500 orders were placed, in ")
     for partition in range(3):
@@ -76,7 +76,7 @@ def test_service(kafka_cluster: ThreadedCluster) -> None:
     assert len(everything(kafka_cluster, "orders", 3)) == 500
 
 
-def test_bulk(kafka_cluster: ThreadedCluster) -> None:
+def test_bulk_example_delivers_its_readings(kafka_cluster: ThreadedCluster) -> None:
     delivered, last, some, failed = run(EXAMPLES / "bulk.py", kafka_cluster.bootstrap_servers)
     assert delivered == "20,000 of 20,000 readings were delivered"
     assert last.startswith("the last one is at partition ")
@@ -85,7 +85,7 @@ def test_bulk(kafka_cluster: ThreadedCluster) -> None:
     assert len(everything(kafka_cluster, "readings", 4)) == 20_009
 
 
-def test_errors() -> None:
+def test_errors_example_prints_every_kind_of_error() -> None:
     assert run(EXAMPLES / "errors.py") == [
         "a: paid: offset 0",
         "b: refused: no attempt will ever succeed",
@@ -137,6 +137,11 @@ async def test_outbox_worker_logs_one_line_without_a_broker(unused_tcp_port: int
 
 
 def test_test_your_code() -> None:
-    own_settings = ["-c", os.devnull, "-p", "no:cacheprovider"]  # a reader has none of ours
+    own_settings = [
+        "-c",
+        os.devnull,
+        "-p",
+        "no:cacheprovider",
+    ]  # a reader has none of the settings of these tests
     *_, last = run("-m", "pytest", *own_settings, "-q", EXAMPLES / "test_your_code.py")
     assert last.startswith("3 passed")

@@ -50,7 +50,7 @@ def spare_kafka() -> Iterator[ApacheKafka]:
 @pytest.fixture(scope="session")
 def three_brokers() -> Iterator[ApacheKafka]:
     """Three brokers, two of which must have a record; a test that ends one starts it again."""
-    # soon after a broker has gone, others are to lead
+    # new leaders soon after a broker has stopped
     soon = {"broker.session.timeout.ms": 2_000, "broker.heartbeat.interval.ms": 200}
     with ApacheKafka(brokers=3, properties={"auto.create.topics.enable": "false", **soon}) as kafka:
         yield kafka

@@ -40,7 +40,7 @@ def check_records(load: Load, log: list[Record]) -> None:
     for sent in load.sent:
         if sent.resolved_at > sent.called_at + latest_s:
             findings.report("resolved in time", sent)
-        # a lowered limit may keep a broker from recognising what it has
+        # a broker with a lowered limit may not recognise a stored batch
         unrecognised = isinstance(sent.error, OutOfOrderSequenceNumber) and sent.value in in_log
         if sent.error and not sent.asked_for and not unrecognised:
             findings.report("nothing fails unasked", sent)

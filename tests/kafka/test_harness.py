@@ -100,13 +100,13 @@ def test_killed_test_session_leaves_no_broker(tmp_path: Path) -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"TMPDIR": str(tmp_path)},  # nobody is left to remove the broker's data
+        env=os.environ | {"TMPDIR": str(tmp_path)},  # no process is left to remove the data of the broker
     ) as us:
         assert us.stdout is not None
         host, port = us.stdout.readline().strip().split(":")
         with socket.create_connection((host, int(port)), timeout=30) as broker:
             us.send_signal(signal.SIGKILL)
-            with suppress(ConnectionResetError):  # the kernel ends the connections of a process that is gone
+            with suppress(ConnectionResetError):  # the kernel closes the connections of a dead process
                 assert broker.recv(1) == b""
 
 

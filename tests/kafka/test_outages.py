@@ -101,11 +101,11 @@ async def test_restart_harms_a_stream_only_as_its_acks_allow(
 
     assert_exactly_once(idempotent, read_with_librdkafka(servers, idempotent.topic))
 
-    # acks=1, not idempotent: all there and in order; what was sent again may be there twice
+    # acks=1, not idempotent: all records in order; retried records may be stored twice
     log = read_with_librdkafka(servers, plain.topic)
     assert [list(dict.fromkeys(numbers)) for numbers in numbers_in(log)] == plain.numbers
 
-    # acks=0: nothing is promised but the order; and it goes on
+    # acks=0: only the order is guaranteed, and the producer continues
     assert {each.offset for each in unacknowledged.sent} == {-1}
     log = await_records(
         servers,
@@ -138,7 +138,7 @@ async def test_records_stored_before_a_restart_are_not_stored_twice(
 
     monkeypatch.setattr(ResponseHandler, "take", lose)
     values = [b"%d" % number for number in range(count)]
-    # Nothing is sent again before the broker is gone.
+    # No record is retried before the broker has stopped.
     async with Producer(
         spare_kafka.bootstrap_servers,
         batch_size=0,

@@ -139,7 +139,7 @@ def test_rows_are_repeated_in_order_without_transactions(
     assert run(database, kafka, "") == 0
     found = committed(kafka, topic)
     assert {key: sorted(set(numbers)) for key, numbers in found.items()} == EACH_ONCE
-    for numbers in found.values():  # a repetition goes back, and on from there without a gap
+    for numbers in found.values():  # a repetition restarts at an earlier row and continues without a gap
         assert all(
             after in numbers[:at] or after == numbers[at - 1] + 3 for at, after in enumerate(numbers) if at
         )

@@ -113,7 +113,7 @@ async def test_removed_user_can_write_again_when_restored(
     async with Producer(secured.at(listener), **chosen) as producer:
         await producer.send(secured_topic, b"before")
         await asyncio.to_thread(delete_user, secured, user)
-        if listener == "REAUTH":  # nobody has to lose a connection there
+        if listener == "REAUTH":  # this case needs no lost connection
             await refused(producer)
         reset(producer)
         dials.clear()
@@ -144,7 +144,7 @@ async def healed(producer: Producer, topic: str, *, within_s: float = TOLD_WITHI
             try:
                 await producer.send(topic, b"after")
             except AuthenticationFailed:
-                await asyncio.sleep(0.05)  # the pace of a caller who tries again
+                await asyncio.sleep(0.05)  # the pace of a caller that retries
             else:
                 return
 

@@ -99,7 +99,7 @@ async def test_secret_is_shown_nowhere(
     texts: list[str] = []
     loop = asyncio.get_running_loop()
     loop.set_debug(True)
-    loop.slow_callback_duration = 0.0  # each callback is told of, with its arguments
+    loop.slow_callback_duration = 0.0  # each callback is logged with its arguments
     caplog.set_level(logging.DEBUG)
     producer = Producer(secured.at(plant.listener), **plant.options)
     try:

@@ -53,7 +53,7 @@ async def test_producer_survives_a_rolling_restart(three_brokers: ApacheKafka) -
             await in_thread(three_brokers.shut_down, node_id)
             await loads.acknowledged_by()
             await in_thread(three_brokers.restart, node_id)
-            await loads.in_sync()  # as whoever restarts brokers waits for, before the next
+            await loads.in_sync()  # a rolling restart waits for this before the next broker
             await loads.acknowledged_by()
 
 
@@ -61,6 +61,6 @@ async def test_records_wait_while_too_few_replicas_are_in_sync(three_brokers: Ap
     async with under_load(three_brokers) as loads:
         for node_id in (2, 3):
             three_brokers.kill(node_id)
-        await loads.piled_up(seconds=3)  # for so long that the one that is left has taken over, and refuses
+        await loads.piled_up(seconds=3)  # long enough for the last broker to take over and refuse
         await asyncio.gather(*(in_thread(three_brokers.restart, node_id) for node_id in (2, 3)))
         await loads.acknowledged_by()

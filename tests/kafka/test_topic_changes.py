@@ -27,7 +27,7 @@ async def test_lowered_limit_splits_batches_and_fails_larger_records(
 ) -> None:
     async def refused(load: Load, partition: int) -> Sent:
         while (sent := await load.send(partition, size=2 * LIMIT)).place:
-            pass  # the partition's leader has not heard of the limit yet
+            pass  # the leader of the partition does not have the new limit yet
         return sent
 
     async def lower(load: Load) -> list[Sent]:

@@ -28,7 +28,7 @@ def clusters(request: pytest.FixtureRequest) -> Iterator[Callable[[int], ApacheK
         "auto.create.topics.enable": "false",
         "broker.session.timeout.ms": 2_000,
         "broker.heartbeat.interval.ms": 200,
-        # A coordinator waits for so long for a frozen broker to write markers; else half a minute.
+        # Time a coordinator waits for a frozen broker to write markers; the default is half a minute.
         "request.timeout.ms": 3_000,
     }
     with ExitStack() as running:
@@ -64,7 +64,7 @@ def producer_of(kafka: ApacheKafka, name: str) -> Producer:
         kafka.bootstrap_servers,
         transactional_id=name,
         request_timeout_ms=2_000,
-        # as by default: a broker that is frozen holds up the markers of the transaction before, for half a minute
+        # the default: a frozen broker delays the markers of the previous transaction by half a minute
         delivery_timeout_ms=120_000,
         transaction_timeout_ms=300_000,
     )

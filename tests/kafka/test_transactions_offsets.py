@@ -117,7 +117,7 @@ async def test_consumed_records_are_transformed_once(stand: Stand, stand_topic: 
             killed = await run("two", killed_at)
             async with asyncio.timeout(PATIENCE_S):
                 await killed.wait()
-            await run("two")  # the same id: what the killed one has left is aborted
+            await run("two")  # the same id: the open transaction of the killed member is aborted
             await run("three")
         seen = await transformed(stand, topic, source.count)
     assert seen == Counter(b"N%06d" % number for number in range(source.count))

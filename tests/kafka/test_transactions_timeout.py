@@ -88,7 +88,7 @@ async def test_expired_transaction_fails_the_next_call(
             await producer.send(stand_topic, value, partition=0)
         await overdue(stand.servers, stand_topic)
         met = await tried(meets(producer, stand_topic))
-        # Under version 2 a write may begin another one, whose records are all there is: none of the first may be seen.
+        # Under version 2 a write may begin another transaction; no record of the first may be visible.
         commits = meets is not an_abort
         committed = await tried(producer.commit_transaction()) if commits else None
         ledger.told[number] = told(committed) if commits else Outcome.ABORTED

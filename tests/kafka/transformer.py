@@ -72,7 +72,9 @@ class Transformer:
                 self._at("written")
                 await transaction.send_offsets(offsets, self._consumer.consumer_group_metadata())
                 self._at("offsets")
-        except CommitFailed as error:  # say, the group has gone on without us: what we have now we read again
+        except (
+            CommitFailed
+        ) as error:  # for example, the group has removed this member: it reads its records again
             say(f"{type(error).__name__}: {error}")
             self._rewind()
         self._at("committed")

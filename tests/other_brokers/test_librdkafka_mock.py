@@ -82,7 +82,7 @@ async def test_records_with_acks_0_arrive(servers: str, topic: str, codec: Any) 
         sent = [*await with_send(producer, topic, SAMPLES), *await with_send_many(producer, topic, SAMPLES)]
         assert {each.offset for each in sent} == {-1}
         await producer.flush()
-        # One that we wait for, behind those that we do not.
+        # The last record is awaited, the earlier records are not.
         await producer.partitions_for(f"{topic}-another")
         assert_undisturbed(producer)
     written = [sample.as_read(where) for sample, where in zip(SAMPLES * 2, sent, strict=True)]

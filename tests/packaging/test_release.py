@@ -191,7 +191,7 @@ def test_invalid_readme_has_a_complaint(monkeypatch: pytest.MonkeyPatch) -> None
     assert "cannot be rendered" in complaint
 
 
-@pytest.mark.timeout(300)  # it builds, if nobody has
+@pytest.mark.timeout(300)  # builds the distributions if they are missing
 def test_built_distributions_have_only_complaints_about_links(
     distributions: Distributions, tmp_path: Path
 ) -> None:

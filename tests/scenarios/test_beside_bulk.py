@@ -79,7 +79,7 @@ async def latencies(producer: Producer, until: asyncio.Future[Any], **more: Any)
     return took
 
 
-class TestTheEventLoop:
+class TestEventLoop:
     @pytest.mark.parametrize("options", SLOW.values(), ids=list(SLOW))
     @scenario
     async def test_event_loop_runs_every_10_ms_beside_a_bulk_call(self, options: dict[str, Any]) -> None:
@@ -103,7 +103,7 @@ class TestTheEventLoop:
             assert len(values(cluster)) == 40_960
 
 
-class TestThoseBesideIt:
+class TestCallsBesideIt:
     @scenario
     async def test_send_nowait_succeeds_beside_a_bulk_call(self) -> None:
         async with producing(buffer_memory=100_000_000) as (producer, cluster):
@@ -166,7 +166,7 @@ class TestThoseBesideIt:
             assert log == [value for call in calls for value in call]
 
 
-class TestItsEnd:
+class TestEndOfTheCall:
     @scenario
     async def test_close_waits_for_all_records_of_send_many(self) -> None:
         async with producing(buffer_memory=4_000, batch_size=1_000, linger_ms=0) as (producer, cluster):

@@ -157,7 +157,7 @@ class TestFutures:
             assert sum(isinstance(each, TopicAuthorizationFailed) for each in spy.heard) == 50
 
     @scenario
-    async def test_looking_late_is_fine(self) -> None:
+    async def test_failed_future_may_be_awaited_late_and_twice(self) -> None:
         async with producing() as (producer, cluster):
             cluster.on("produce", topic=TOPIC).answer(TopicAuthorizationFailed)
             future = producer.send_nowait(TOPIC, b"v")

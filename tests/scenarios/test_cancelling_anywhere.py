@@ -92,7 +92,7 @@ async def test_call_may_be_cancelled_at_any_step(case: Case, manner: Manner) -> 
                 break
     if case.sends and not case.at_once:
         assert min(cancelled_with) < len(case.sends), "it was never cancelled before the append"
-    if case.call is not CASES["enqueue"].call:  # that is over once it has appended
+    if case.call is not CASES["enqueue"].call:  # the wait ends once the record is appended
         assert max(cancelled_with) == len(case.sends), "it was never cancelled after the append"
 
 

@@ -17,7 +17,7 @@ from tests.scenarios.rig import TOPIC, cluster as open_cluster, now, scenario, s
 
 class TestBeforeItIsReady:
     @scenario
-    async def test_new(self) -> None:
+    async def test_close_of_a_new_producer_returns_0(self) -> None:
         producer = Producer("localhost:9092")
         assert await producer.close() == 0
         assert producer.state == "closed"
@@ -26,7 +26,7 @@ class TestBeforeItIsReady:
 
     @pytest.mark.parametrize("timeout_s", [None, 0, 5])
     @scenario
-    async def test_starting(self, timeout_s: float | None) -> None:
+    async def test_close_ends_a_running_start_at_once(self, timeout_s: float | None) -> None:
         async with open_cluster() as cluster:
             cluster.freeze_broker(1)
             producer = Producer(cluster.bootstrap_servers)
@@ -113,7 +113,7 @@ class TestWaitingForEverything:
 
 class TestSeveralTimes:
     @scenario
-    async def test_twice_is_fine(self) -> None:
+    async def test_close_may_be_called_again(self) -> None:
         async with unclosed() as (producer, _):
             await producer.send(TOPIC, b"v")
             assert [await producer.close(), await producer.close(), await producer.close(0)] == [0, 0, 0]

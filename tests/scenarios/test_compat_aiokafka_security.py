@@ -110,7 +110,7 @@ async def test_refused_login_equals_that_of_aiokafka(
         "sasl_oauth_token_provider": Provider(),
         **wrong,
     }
-    if options["ssl_context"] is None:  # nobody that it knows has signed the broker's certificate
+    if options["ssl_context"] is None:  # no trusted CA has signed the certificate of the broker
         options["ssl_context"] = part(client, "helpers").create_ssl_context()
     with pytest.raises(part(client, "errors").KafkaConnectionError):
         await send(client, kafka_cluster, security_protocol="SASL_SSL", **options)

@@ -138,7 +138,7 @@ class TestErrors:
         assert await of_both(ask) == [(type(None), None), (errors.TopicAuthorizationFailed, False)]
 
     @row("`message`, `description` and text of an error")
-    def test_words(self) -> None:
+    def test_messages_of_errors_have_the_current_names(self) -> None:
         names = ("UnknownError", "NotLeaderForPartitionError", "MessageSizeTooLargeError")
         theirs, ours = (
             [getattr(module, name).message for name in names] for module in (aiokafka.errors, compat_errors)
@@ -147,7 +147,7 @@ class TestErrors:
         assert ours == ["UNKNOWN_SERVER_ERROR", "NOT_LEADER_OR_FOLLOWER", "MESSAGE_TOO_LARGE"]
 
     @row("`retriable` of codes 2, 9, 51 and 72")
-    def test_more_codes_are_retriable_than_in_aiokafka(self) -> None:
+    def test_four_more_codes_are_retriable(self) -> None:
         differing = {
             code
             for code, theirs in aiokafka.errors.kafka_errors.items()
@@ -170,7 +170,7 @@ class TestErrors:
         assert got == ["NodeNotReadyError", "KafkaConnectionError"]
 
     @row("names of consumers and of the admin client, and their errors")
-    def test_names(self) -> None:
+    def test_consumer_names_are_missing(self) -> None:
         def names(module: ModuleType, package: ModuleType) -> list[bool]:
             return [
                 hasattr(package, "AIOKafkaConsumer"),
@@ -217,7 +217,7 @@ class TestOutcomes:
         assert (theirs.log_start_offset, ours.log_start_offset) == (0, None)
 
     @row("`timestamp` of a `RecordMetadata`")
-    async def test_timestamps(self) -> None:
+    async def test_timestamps_of_a_batch_are_those_of_the_records(self) -> None:
         async def ask(producer: Any, _: Cluster) -> list[int]:
             futures = [await producer.send(TOPIC, b"v", partition=0, timestamp_ms=time) for time in (7, 8)]
             of_a_batch = await sent(producer, filled(producer, b"1", b"2"))
@@ -228,7 +228,7 @@ class TestOutcomes:
 
 class TestBatches:
     @row("records without a key")
-    async def test_keyless(self) -> None:
+    async def test_keyless_records_stick_to_one_partition(self) -> None:
         async def ask(producer: Any, _: Cluster) -> set[int]:
             futures = [await producer.send(TOPIC, b"v") for _ in range(40)]
             await producer.flush()
@@ -238,7 +238,7 @@ class TestBatches:
         assert len(theirs) > len(ours) == 1
 
     @row("limit of buffered records")
-    async def test_memory(self) -> None:
+    async def test_send_waits_for_memory_instead_of_a_full_batch(self) -> None:
         async def ask(producer: Any, cluster: Cluster) -> int:
             cluster.on("produce", times=None).drop()
             return len([await producer.send(TOPIC, bytes(10_000), partition=0) for _ in range(20)])
@@ -256,7 +256,7 @@ class TestBatches:
         assert await of_both(ask) == [False, True]
 
     @row("the size of a batch")
-    async def test_size(self) -> None:
+    async def test_size_of_a_batch_is_an_uncompressed_bound(self) -> None:
         async def ask(producer: Any, _: Cluster) -> tuple[int, int]:
             batch = filled(producer, bytes(1_000))
             before = batch.size()
@@ -294,13 +294,13 @@ class TestLife:
 
     @row("an option that is out of range, or a float for an integer")
     @pytest.mark.parametrize("option", [{"linger_ms": -1}, {"metadata_max_age_ms": 0.5}], ids=str)
-    async def test_options(self, option: dict[str, Any]) -> None:
+    async def test_options_are_checked_in_the_constructor(self, option: dict[str, Any]) -> None:
         await aiokafka.AIOKafkaProducer(**option).stop()
         with pytest.raises(ValueError):
             compat.AIOKafkaProducer(**option)
 
     @row("`client_id` by default")
-    async def test_client_id(self) -> None:
+    async def test_client_id_defaults_to_another_prefix(self) -> None:
         theirs = aiokafka.AIOKafkaProducer()
         assert theirs.client._client_id.startswith("aiokafka-producer-")
         ours = compat.AIOKafkaProducer()
@@ -316,7 +316,7 @@ class TestLife:
             await producer.stop()
 
     @row("`flush()` and `stop()` with `linger_ms`")
-    async def test_lingering(self) -> None:
+    async def test_flush_ends_lingering(self) -> None:
         async def ask(producer: Any, _: Cluster) -> None:
             await producer.partitions_for(TOPIC)
             await producer.send(TOPIC, b"v")
@@ -346,7 +346,7 @@ class TestLife:
         assert await of_both(ask) == [("started", "ProducerClosed"), "ProducerClosed"]
 
     @row("`producer.client` and names that begin with `_`")
-    async def test_attributes(self) -> None:
+    async def test_message_accumulator_is_missing(self) -> None:
         async def ask(producer: Any, _: Cluster) -> list[bool]:
             known = [hasattr(producer, name) for name in ("client", "_closed", "_sender", "_partition")]
             return [*known, hasattr(producer, "_message_accumulator")]
@@ -354,7 +354,9 @@ class TestLife:
         assert await of_both(ask) == [[True] * 5, [*[True] * 4, False]]
 
     @row("loggers, and a failed Future without a reader")
-    async def test_logs(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_failed_batch_is_logged_and_its_future_is_silent(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         told: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
 

@@ -235,7 +235,7 @@ async def test_record_after_wait_for_memory_has_its_own_deadline() -> None:
         early = producer.send_nowait(TOPIC, bytes(1_500))
         await asyncio.sleep(0.5)
         waiting = asyncio.create_task(producer.enqueue(TOPIC, bytes(1_200)))
-        await asyncio.wait([early])  # its memory goes to the call that waits
+        await asyncio.wait([early])  # the waiting call gets its memory
         late_at = now()
         assert late_at - 3 == pytest.approx(0, abs=0.3)
         late = producer.send_nowait(TOPIC, b"late")

@@ -237,7 +237,7 @@ class TestTooLarge:
             assert cluster.produce_requests(TOPIC, 0) == []
 
 
-class TestRecordsRefusedByName:
+class TestNamedRecordsRefused:
     @scenario
     async def test_compacted_topic_refuses_only_keyless_records(self) -> None:
         async with producing(linger_ms=100) as (producer, cluster):

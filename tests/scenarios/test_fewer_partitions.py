@@ -107,7 +107,7 @@ async def test_records_fail_in_every_state_of_their_batch(options: dict[str, Any
             assert_gone(error)
         assert isinstance(many, SendManyError)
         failures = many.result.failures
-        assert 200 < len(failures) < 600  # of six partitions four are gone
+        assert 200 < len(failures) < 600  # four of six partitions were deleted
         assert {type(error) for error in failures.values()} == {UnknownTopicOrPartition}
         assert producer.metrics()["producer"]["batches_unfinished"] == 0
 

@@ -249,7 +249,7 @@ async def test_calls_have_outcomes_when_a_step_raises(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if times > 1 and kind in TELLS:
-        return  # nothing else gives a call its outcome
+        return  # a call has no other source of its outcome
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
     injection, ends = Injection(LookupError("a bug"), times=times, after=after), Ends()
     with monkeypatch.context() as patch:

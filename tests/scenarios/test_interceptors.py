@@ -131,7 +131,7 @@ class TestAppended:
             assert ledger.outcomes == [DeliveryTimeout]
 
 
-class TestWithoutTheRestOfTheBatch:
+class TestRestOfTheBatch:
     @scenario
     async def test_interceptor_receives_a_record_refused_by_index(self) -> None:
         ledger = Ledger()
@@ -156,7 +156,7 @@ class TestWithoutTheRestOfTheBatch:
 
 class TestNeverAppended:
     @scenario
-    async def test_refused_calls(self) -> None:
+    async def test_outcomes_include_refused_calls(self) -> None:
         ledger = Ledger()
         async with producing(
             interceptors=[ledger],
@@ -185,7 +185,7 @@ class TestNeverAppended:
             assert where == (TOPIC, 7)
 
     @scenario
-    async def test_wrong_arguments(self) -> None:
+    async def test_outcomes_include_wrong_arguments(self) -> None:
         ledger = Ledger()
         headers: Any = [("good", b"1"), ("bad", 5)]
         async with producing(interceptors=[ledger], acquainted=False) as (producer, _):

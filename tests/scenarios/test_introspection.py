@@ -103,7 +103,7 @@ class TestPartitionsFor:
                 await asyncio.wait_for(producer.partitions_for("slow"), 0.1)
 
 
-class TestABug:
+class TestBug:
     """The sender crashes: every call fails at once, and no task of the caller is cancelled."""
 
     @scenario

@@ -59,7 +59,7 @@ async def test_malformed_login_response_fails_at_once(
         _ = opened.on(request_kind, times=None).rewrite(NONSENSE[nonsense])
         with pytest.raises(ProducerError):
             async with producer_on(opened) as producer:
-                # What is behind the last answer of a login may come with the next one's.
+                # Bytes behind the last answer of a login may arrive with the next answer.
                 await producer.send(TOPIC, b"value", timeout_s=1)
         assert now() <= 1.5
 

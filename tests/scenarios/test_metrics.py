@@ -73,7 +73,7 @@ async def test_free_memory_is_never_less_than_none() -> None:
 @scenario
 async def test_metrics_have_latencies_in_milliseconds() -> None:
     async with producing(linger_ms=250) as (producer, cluster):
-        await asyncio.sleep(100)  # what it took to get acquainted is forgotten
+        await asyncio.sleep(100)  # the requests of the start have left the window
         assert producer.metrics()["producer"]["request_latency_max"] is None
         cluster.on("produce", topic=TOPIC).delay(0.5).throttle(100)
         await producer.send(TOPIC, b"v")

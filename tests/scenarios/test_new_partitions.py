@@ -50,7 +50,7 @@ class Nuisance:
             await self._wrong(producer)
 
 
-class TestOneThatDoesNotExist:
+class TestMissingPartition:
     @wrong_calls
     @scenario
     async def test_unknown_partition_delays_no_other_call(
@@ -107,7 +107,7 @@ async def unknown_to(producer: Producer, cluster: Cluster) -> None:
     cluster.add_partitions(TOPIC, 2)
 
 
-class TestOneThatIsNew:
+class TestNewPartition:
     @scenario
     async def test_new_partition_is_found(self) -> None:
         async with producing() as (producer, cluster):
@@ -175,7 +175,7 @@ SENT: dict[str, Callable[[Producer], Awaitable[Any]]] = {
 }
 
 
-class TestBrokersThatLag:
+class TestLaggingBrokers:
     @for_each("send", SENT.values())
     @for_each("codec", ["none", "gzip"])
     @scenario
@@ -215,7 +215,7 @@ class TestBrokersThatLag:
             assert now() < 0.5
 
 
-class TestWaitingForOne:
+class TestWaitingForPartition:
     """The partition never appears in the metadata."""
 
     @scenario

@@ -34,7 +34,7 @@ class TestPartitioners:
             assert (await producer.send(TOPIC, b"v", key=b"k", partition=5)).partition == 5
 
     @scenario
-    async def test_round_robin(self) -> None:
+    async def test_round_robin_chooses_partitions_in_turn(self) -> None:
         async with producing(partitions=3, partitioner=RoundRobinPartitioner()) as (producer, _):
             sent = [await producer.send(TOPIC, b"v") for _ in range(6)]
             assert [each.partition for each in sent] == [0, 1, 2, 0, 1, 2]
@@ -107,7 +107,7 @@ class TestPartitioners:
             assert len({(await future).partition for future in futures}) == 1
 
 
-class TestASlowBroker:
+class TestSlowBroker:
     """Three brokers with as many partitions each, and records without keys; the third takes its time, one by one."""
 
     async def shares(self, *, partitions: int = 3, slow_s: float = 0.1, **options: Any) -> list[float]:

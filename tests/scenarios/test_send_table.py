@@ -50,7 +50,7 @@ class ByColumn:
         return [int(key == b"b") for key in keys]
 
 
-class TestWhatIsSent:
+class TestRows:
     @scenario
     async def test_columns_become_parts_of_the_record(self) -> None:
         table = pa.table(

@@ -23,7 +23,7 @@ from tests.scenarios.rig import TOPIC, now, producing, scenario, settle, values
 Send = Callable[..., Any]
 
 
-class TestTheFiveWays:
+class TestFiveWays:
     @scenario
     async def test_send_waits_for_the_acknowledgement(self) -> None:
         async with producing() as (producer, cluster):

@@ -126,7 +126,7 @@ class TestWaitingStart:
             await producer.close(0)
 
     @scenario
-    async def test_cancelling_and_closing_end_the_waiting(self) -> None:
+    async def test_start_ends_when_cancelled_or_closed(self) -> None:
         async with open_cluster() as cluster:
             await cluster.stop_broker(1)
             producer = Producer(cluster.bootstrap_servers, bootstrap_timeout_ms=60_000)

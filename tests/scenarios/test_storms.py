@@ -79,7 +79,7 @@ class Storm:
     """Random calls and faults, and the outcome of each record."""
 
     def __init__(self, seed: int, cluster: Cluster) -> None:
-        random.seed(seed)  # the producer's own choices, too
+        random.seed(seed)  # also for random choices of the producer
         self.chance = random.Random(seed)
         self.cluster = cluster
         self.observer = Observer()
@@ -264,7 +264,7 @@ async def test_invariants_hold_under_random_faults(seed: int) -> None:
         async with storm.producer:
             await storm.rage()
             if seed % 4 == 0:
-                # off the beat: what times out in that very moment would be counted
+                # an odd time: a record that times out in the same moment would be counted
                 await asyncio.sleep(0.000_1)
                 storm.failed_by_close = await storm.producer.close(storm.one_of(0, 0.05, 1))
             await storm.calm_down()

@@ -44,7 +44,7 @@ def is_end_logged(error: DeliveryTimeout, reason: TimeoutReason, text: str) -> N
 
 @pytest.mark.parametrize("own", [False, True], ids=["delivery_timeout_ms", "timeout_s"])
 @scenario
-async def test_throttled(own: bool) -> None:
+async def test_reason_is_throttled_during_a_throttle(own: bool) -> None:
     async with producing(**SHORT) as (producer, opened):
         opened.on("produce").throttle(5_000)
         await producer.send(TOPIC, b"first")
@@ -126,7 +126,7 @@ async def test_timeout_names_a_missing_leader() -> None:
 
 
 @scenario
-async def test_connecting() -> None:
+async def test_reason_is_connecting_without_a_connection() -> None:
     async with producing(**SHORT) as (producer, opened):
         await opened.stop_broker(1)
         error = await failing(producer)
@@ -135,7 +135,7 @@ async def test_connecting() -> None:
 
 
 @scenario
-async def test_connecting_after_an_attempt() -> None:
+async def test_reason_is_connecting_after_an_attempt() -> None:
     async with producing(**SHORT) as (producer, opened):
         opened.on("produce").drop()
         sent = asyncio.ensure_future(producer.send(TOPIC, b"v"))
@@ -149,7 +149,7 @@ async def test_connecting_after_an_attempt() -> None:
 
 
 @scenario
-async def test_producer_id() -> None:
+async def test_reason_is_producer_id_without_a_producer_id() -> None:
     async with producing(acquainted=False, **SHORT) as (producer, opened):
         opened.on("init_producer_id", times=None).answer(CoordinatorNotAvailable)
         error = await failing(producer)
@@ -167,7 +167,7 @@ async def test_timeout_names_a_missing_producer_id() -> None:
 
 
 @scenario
-async def test_authentication() -> None:
+async def test_reason_is_authentication_after_a_refused_login() -> None:
     async with secured() as opened, producer_on(opened, **SHORT) as producer:
         await producer.send(TOPIC, b"v")
         opened.on("sasl_authenticate", times=None).answer(SaslAuthenticationFailed)
@@ -178,7 +178,7 @@ async def test_authentication() -> None:
 
 
 @scenario
-async def test_transaction() -> None:
+async def test_reason_is_transaction_for_a_partition_not_added() -> None:
     async with (
         cluster(transaction_version=1) as opened,
         Producer(opened.bootstrap_servers, transactional_id="t", **SHORT) as producer,
@@ -193,7 +193,7 @@ async def test_transaction() -> None:
 
 
 @scenario
-async def test_backing_off() -> None:
+async def test_reason_is_backing_off_during_a_backoff() -> None:
     options = {**SHORT, "retry_backoff_ms": 1_000, "retry_backoff_max_ms": 1_000}
     async with producing(**options) as (producer, opened):
         opened.on("produce", times=None).answer(NotEnoughReplicas)
@@ -214,7 +214,7 @@ async def test_timeout_names_an_unanswered_request() -> None:
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["delivery_timeout_ms", "timeout_s"])
-async def test_loop_blocked(own: bool) -> None:
+async def test_reason_is_loop_blocked_when_the_loop_did_not_run(own: bool) -> None:
     async with (
         Cluster(topics={TOPIC: 1}) as opened,
         Producer(

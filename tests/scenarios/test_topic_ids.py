@@ -47,7 +47,7 @@ async def test_single_record_goes_to_a_recreated_topic_at_once(options: Producer
         make_anew(cluster)
         began_at = now()
         sent = await producer.send(TOPIC, b"new")
-        assert now() - began_at < 0.02  # and not after a backoff: what was wrong is known to be over
+        assert now() - began_at < 0.02  # without a backoff: the cause of the refusal is known to be over
         assert (sent.offset, values(cluster)) == (0, [b"new"])
         assert retries(producer) == 1  # the old id was refused
 

@@ -99,7 +99,7 @@ async def test_end_waits_for_markers_of_the_last_transaction() -> None:
             took.append(now() - began_at)
         assert took[0] < 0.001
         assert took[1] >= 0.025
-        assert all(0.00019 <= each < 0.00021 for each in took[2:]), took  # else no time passes here
+        assert all(0.00019 <= each < 0.00021 for each in took[2:]), took  # otherwise no time passes here
         assert len(opened.records("orders", 0, isolation_level="read_committed")) == 4
 
 

@@ -51,7 +51,9 @@ async def serving(app: Any) -> AsyncIterator[httpx.AsyncClient]:
 @asynccontextmanager
 async def on_uvicorn(app: Any) -> AsyncIterator[str]:
     server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None))
-    listener = socket.create_server(("127.0.0.1", 0))  # who connects before the start is served after it
+    listener = socket.create_server(
+        ("127.0.0.1", 0)
+    )  # clients that connect before the start are served after it
     async with asyncio.TaskGroup() as group:
         group.create_task(server.serve([listener]))
         yield "http://{}:{}".format(*listener.getsockname())
@@ -107,7 +109,7 @@ class Program:
                     pass  # taken by the kernel, and not by the service any more
                 except ConnectionRefusedError:
                     return
-                await asyncio.sleep(0.01)  # nothing but another try tells
+                await asyncio.sleep(0.01)  # only another try can detect the start
 
     async def ended(self) -> tuple[int, str]:
         """Wait for its end; return its exit code and all that it has said."""

@@ -184,5 +184,5 @@ async def test_service_stops_in_time_without_a_broker(
             assert await states(client) == (200, 200, "ready")
         assert (await waiting).status_code == 504
         cluster.thaw_broker(1)
-    # the order, too, was on its way until the end, only nobody waited for it any more
+    # the order was pending until the end as well, without a waiting client
     assert "shop.closed records_failed=2 clicks={'stored': 1, 'ProducerClosed': 1}" in caplog.messages

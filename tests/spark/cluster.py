@@ -20,7 +20,7 @@ SETTINGS = {
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": JAVA_OPTIONS,
-    "spark.locality.wait": "0",  # a task is for whoever is free, even if its rows lie elsewhere
+    "spark.locality.wait": "0",  # any free executor runs a task, even if its rows are stored elsewhere
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # no task starts before there are two executors
 }
 """What a driver needs to have an executor on each worker."""

@@ -113,7 +113,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.timeout(180))
-            # pyspark leaves the sockets to its JVM to the garbage collector; none in this process is ours
+            # pyspark leaves its sockets to the JVM to the garbage collector; all sockets here are pyspark's
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 

@@ -41,7 +41,7 @@ def main() -> None:
 
     def write(batch: DataFrame, number: int) -> None:
         named = job | {"jobId": f"foreach-{number}"}
-        for _ in range(2):  # what is committed is skipped
+        for _ in range(2):  # committed batches are skipped
             batch.write.format("aioproducer").mode("append").options(**named).save()
 
     streams = {

@@ -23,7 +23,7 @@ JARS: Final = (
     "org.apache.commons:commons-pool2:2.12.1",
     "org.apache.kafka:kafka-clients:3.9.1",
     "org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",
-    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # the newest one there is, likewise
+    "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",  # the newest release
 )
 WHAT = f"Spark's Kafka connector {VERSION}"
 

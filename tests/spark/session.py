@@ -43,7 +43,7 @@ def spark_session(directory: Path, more: Mapping[str, str] = MappingProxyType({}
         builder = builder.config(name, value)
     with mock.patch.dict(os.environ, environment(directory)):
         with _standard_error_into(directory / "spark.log"):
-            spark = builder.getOrCreate()  # its JVM inherits where our standard error goes now
+            spark = builder.getOrCreate()  # the JVM inherits the current standard error
         try:
             yield spark
         finally:
@@ -54,7 +54,7 @@ def environment(directory: Path) -> dict[str, str]:
     """Return what the environment has to have where Spark is started."""
     return {
         "JAVA_HOME": str(java_home(directory)),
-        "PYSPARK_PYTHON": sys.executable,  # else its workers are the first `python3` on the path
+        "PYSPARK_PYTHON": sys.executable,  # the default is the first `python3` on the path
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 

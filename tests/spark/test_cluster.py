@@ -33,7 +33,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.mark.timeout(300)  # seven JVMs on what may be two cores
+@pytest.mark.timeout(300)  # seven JVMs on possibly two cores
 def test_batch_stream_and_audit_run_on_both_executors(
     kafka: ApacheKafka, topic: str, master: str, tmp_path: Path
 ) -> None:

@@ -190,7 +190,7 @@ def test_demo_page_reports_success(
     monkeypatch.setattr(demo, "DIRECTORY", tmp_path / "demo")
     monkeypatch.setattr(demo, "ApacheKafka", lambda: nullcontext(kafka))
     monkeypatch.setattr(demo, "spark_session", lambda _: nullcontext(spark))
-    survive_a_kill = mock.Mock(return_value=True)  # test_pipeline_examples.py has what it does
+    survive_a_kill = mock.Mock(return_value=True)  # test_pipeline_examples.py tests its effect
     monkeypatch.setattr(demo, "survive_a_kill", survive_a_kill)
     assert demo.main(6_000) == 0
     survive_a_kill.assert_called_once_with(kafka)

@@ -52,7 +52,7 @@ def while_half_done(
         for each in afterwards:
             each()
 
-    with ThreadPoolExecutor(1) as pool:  # the job stays in this thread: Spark finds our format only there
+    with ThreadPoolExecutor(1) as pool:  # the job stays in this thread: Spark finds the format only here
         happened = pool.submit(happen)
         yield
         happened.result()

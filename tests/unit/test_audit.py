@@ -153,9 +153,12 @@ def test_negative_expect_is_refused() -> None:
 @for_each(
     ("logs", "doubled_only"),
     [
-        ([[0, 1, 2, 1, 2]], True),  # keys, or a single partition: what is repeated comes behind
+        (
+            [[0, 1, 2, 1, 2]],
+            True,
+        ),  # keys or a single partition: repeated records follow in the same partition
         ([[0, 1], [2, 3, 0]], True),
-        ([[4, 5, 2, 3], [0, 1, 2, 3, 6]], True),  # what is repeated has gone to a lower partition
+        ([[4, 5, 2, 3], [0, 1, 2, 3, 6]], True),  # repeated records are in a lower partition
         ([[4, 2, 3], [0, 2, 5], [1, 3]], True),
         ([[0, 1, 2]], False),  # nothing is wrong
         ([[0, 2, 1], [3, 0]], False),  # 1 is late, and not there again

@@ -134,7 +134,7 @@ def test_failure_is_a_warning_once_and_debug_later(caplog: pytest.LogCaptureFixt
     assert first.exc_info[2] is not None
 
 
-def test_each_class_and_method_has_a_warning_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+def test_failures_of_each_class_and_method_are_warnings(caplog: pytest.LogCaptureFixture) -> None:
     class AlsoBroken(Broken):
         """Another class that fails."""
 

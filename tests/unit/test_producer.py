@@ -63,7 +63,7 @@ class TestConstruction:
         assert Producer(SERVERS).metrics() == {"producer": {}, "topics": {}, "nodes": {}}
 
 
-class TestOutsideItsLife:
+class TestOutsideTheLifetime:
     @for_each("call", CALLS)
     @in_virtual_time
     async def test_calls_are_refused_before_the_start_and_after_close(

@@ -47,7 +47,7 @@ def test_bytes_serializer_accepts_only_bytes(value: object) -> None:
 
 @for_each(
     ("serializer", "value", "expected"),
-    [  # what Java's serializers write
+    [  # output of the Java serializers
         (short_serializer, -2, "fffe"),
         (integer_serializer, 1, "00000001"),
         (integer_serializer, -(2**31), "80000000"),

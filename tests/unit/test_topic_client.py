@@ -198,7 +198,7 @@ async def test_retriable_error_is_tried_again(request_kind: str, error: type[Bro
 
 
 @in_virtual_time
-async def test_creating_is_tried_again_until_there_is_a_controller() -> None:
+async def test_create_topic_is_retried_until_a_controller_exists() -> None:
     async with orders() as (cluster, client):
         nobody = MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="a", port=1)], topics=[])
         unknown = cluster.on("metadata").rewrite(says(nobody, 13))
@@ -281,7 +281,7 @@ async def test_reader_follows_a_partition_to_its_new_leader(monkeypatch: pytest.
 
 
 @in_virtual_time
-async def test_patience_ends() -> None:
+async def test_reader_gives_up_after_its_patience() -> None:
     async with orders() as (cluster, client):
         began = asyncio.get_running_loop().time()
         cluster.on("fetch", times=None).answer(KafkaStorageError)
@@ -294,7 +294,7 @@ async def test_patience_ends() -> None:
 async def test_dead_connection_is_reopened_and_the_request_repeated() -> None:
     async with orders() as (cluster, client):
         assert await client.end_offset("orders", 0) == 20
-        cluster.on("list_offsets", times=1).drop()  # what lies between has forgotten it
+        cluster.on("list_offsets", times=1).drop()  # a middlebox has dropped the connection
         assert await client.end_offset("orders", 0) == 20
 
 

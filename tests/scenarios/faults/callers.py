@@ -1,4 +1,4 @@
-"""Those who send: in every way there is, with deadlines of their own, cancelled now and then; every outcome is noted."""
+"""Callers that send in every way, with their own deadlines and random cancellations, and store every outcome."""
 
 from __future__ import annotations
 

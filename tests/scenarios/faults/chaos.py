@@ -1,4 +1,4 @@
-"""Random faults, many at a time, from a seed: what nobody thought of putting into the table."""
+"""Random simultaneous faults from a seed, beyond the combinations of the table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ MAY_FAIL: Final[tuple[type[ProducerError], ...]] = (
 
 
 def chaos(seed: int, *, seconds: float = 15.0) -> tuple[Scenario, Mode]:
-    """Return what *seed* stands for."""
+    """Return the world of *seed*."""
     chance = Random(seed)
     meddler = (
         Meddler(Random(seed)) if seed % 2 else None
@@ -166,7 +166,7 @@ class Chaos:
             self._rule().answer(self.chance.choice(TERMINAL_AFTER_APPEND), before_append=False)
 
     async def refused_for_its_sequence(self) -> None:
-        """Refuse the sequence of a batch, which the broker may have: never so often that it would be believed."""
+        """Refuse the sequence of a batch that may be stored, fewer times than the producer accepts as proof."""
         if self.denials < REFUSALS_AS_PROOF - 1:
             self.denials += 1
             self._rule(times=1).answer(self.chance.choice(ABOUT_THE_SEQUENCE))
@@ -176,7 +176,7 @@ class Chaos:
         self._rule().answer(InvalidRecord, record_errors={0: "bad"})
 
     async def trouble(self) -> None:
-        """Be late with an answer, or never give it, or hang up."""
+        """Delay an answer, drop it, or close the connection."""
         before_append = self.chance.random() < 0.5
         rule = self._rule(self.chance.choice(("produce", "produce", "metadata", None)))
         match self.chance.randrange(5):
@@ -231,7 +231,7 @@ class Chaos:
         self.ill.discard(node)
 
     async def moved_broker(self) -> None:
-        """Give a node another address, or let two exchange theirs."""
+        """Give a node another address, or exchange the addresses of two nodes."""
         well = sorted(set(range(1, BROKERS + 1)) - self.ill)
         if len(well) >= 2:
             one, other = self.chance.sample(well, 2)
@@ -247,7 +247,7 @@ class Chaos:
         self.world.cluster.message_max_bytes = 1_000_000
 
     async def recreated_topic(self) -> None:
-        """Delete the topic and make it anew."""
+        """Delete and recreate the topic."""
         if TOPIC in self.world.cluster._state.topics:
             await topic_recreated(self.world)
 
@@ -265,7 +265,7 @@ class Chaos:
         await no_threads(self.chance.choice((0.05, 0.5, 3.0)))
 
     def _compress_elsewhere(self) -> None:
-        """Let most requests be compressed off the loop, however small: what a thread takes is virtual time here."""
+        """Compress most requests in a thread, whatever their size; the thread takes virtual time here."""
         engine = self.world.producer._engine
         assert engine is not None
         encoder = engine._sender._encoder

@@ -1,4 +1,4 @@
-"""The checker: what has to be true after every fault, from what was called, what is in the log, and what was on the wire."""
+"""The checker: invariants after every fault, derived from the calls, the logs and the traffic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_ATTEMPTS_AT_ONCE: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What the checker is to know."""
+    """Input of the checker."""
 
     load: Load
     wire: Wire
@@ -96,7 +96,7 @@ def _broken_by_failure(sent: Sent, error: ProducerError, case: Case) -> Iterator
 def _in_doubt(sent: Iterable[Sent]) -> set[bytes]:
     """Return the records that were given up while a broker might still append them.
 
-    A broker that was frozen goes on with the requests of connections that are long closed. Without idempotence it
+    A frozen broker continues with the requests of connections that are long closed. Without idempotence it
     cannot know that other records have overtaken them.
     """
     return {each.value for each in sent if each.error is not None and each.error.possibly_persisted}

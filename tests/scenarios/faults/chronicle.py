@@ -1,4 +1,4 @@
-"""A cluster whose topics come, grow, lose records and go, and what was ever in them."""
+"""A cluster whose topics are created, grow, lose records and are deleted, and the history of their logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.scenarios.faults.model import Life, Log
 
 
 class Chronicle:
-    """Changes the topics of a cluster, and writes down what the model has to know of it."""
+    """Changes the topics of a cluster, and stores the changes for the model."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.lives: list[Life] = []
@@ -25,12 +25,12 @@ class Chronicle:
         return sorted(self._living)
 
     def partitions(self, topic: str) -> int:
-        """Return how many partitions a topic has now; 0 if there is none of this name."""
+        """Return the number of partitions of a topic; 0 if it does not exist."""
         life = self._living.get(topic)
         return 0 if life is None else life.sizes[-1][1]
 
     def leader(self, topic: str, partition: int) -> int:
-        """Return the node that leads, or did until it was stopped."""
+        """Return the leader, or the last leader if it was stopped."""
         return self._cluster._state.partition(topic, partition).leader
 
     def create(self, topic: str, leaders: Sequence[int]) -> None:
@@ -60,7 +60,7 @@ class Chronicle:
         self._cluster.delete_topic(topic)
 
     def end(self) -> None:
-        """Note what is in the logs at the end."""
+        """Store the final contents of the logs."""
         for life in self._living.values():
             self._close(life)
 

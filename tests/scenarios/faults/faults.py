@@ -1,4 +1,4 @@
-"""What can go wrong, as small parts that the table puts together. Each returns when it is over."""
+"""Faults as small parts, combined by the table. Each function returns when its fault is over."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def close(*, before_append: bool = True) -> Arm:
 
 
 def throttle(ms: int) -> Arm:
-    """The client is told to pause."""
+    """The brokers throttle the client."""
     return lambda rule: rule.throttle(ms)
 
 
@@ -57,7 +57,7 @@ def rewrite(change: Rewrite) -> Arm:
 
 
 def strike(arm: Arm, *, request: str | None = "produce", times: int = 1, **which: Any) -> Fault:
-    """Befall the next *times* requests, as they come; of those to produce, the ones that are about the load."""
+    """Apply *arm* to the next *times* requests; for Produce, only to requests for the topic of the load."""
 
     async def fault(world: World) -> None:
         async with asyncio.timeout(PATIENCE_S):
@@ -67,7 +67,7 @@ def strike(arm: Arm, *, request: str | None = "produce", times: int = 1, **which
 
 
 def for_a_while(s: float, arm: Arm, *, request: str = "produce") -> Fault:
-    """Befall every request for *s* seconds."""
+    """Apply *arm* to every request for *s* seconds."""
 
     async def fault(world: World) -> None:
         rule = arm(_rule(world, request, None))
@@ -84,7 +84,7 @@ def _rule(world: World, request: str | None, times: int | None, **which: Any) ->
 
 
 def both(*faults: Fault) -> Fault:
-    """Have them all at the same time."""
+    """Run all *faults* at the same time."""
 
     async def fault(world: World) -> None:
         await asyncio.gather(*(each(world) for each in faults))
@@ -93,7 +93,7 @@ def both(*faults: Fault) -> Fault:
 
 
 def in_turn(*faults: Fault) -> Fault:
-    """Have one after the other."""
+    """Run *faults* one after the other."""
 
     async def fault(world: World) -> None:
         for each in faults:
@@ -107,7 +107,7 @@ async def nothing(_: World) -> None:
 
 
 def pause(s: float) -> Fault:
-    """Let what was wrong before the start, go on for *s* seconds more."""
+    """Let a fault from before the start continue for *s* seconds."""
 
     async def fault(_: World) -> None:
         await asyncio.sleep(s)
@@ -131,14 +131,14 @@ async def leaders_move_once(world: World) -> None:
 
 
 async def leaders_keep_moving(world: World) -> None:
-    """They do so every 200 ms."""
+    """The leaders move every 200 ms."""
     for _ in range(10):
         await leaders_move_once(world)
         await asyncio.sleep(0.2)
 
 
 async def leaders_come_and_go(world: World) -> None:
-    """They move and are back before anyone has noticed."""
+    """The leaders move and return before any client has noticed."""
     for partition in range(PARTITIONS):
         move(world, partition)
         move(world, partition, -1)
@@ -201,7 +201,7 @@ def brokers_frozen(*nodes: int, s: float) -> Fault:
 
 
 async def frozen_leader_is_replaced(world: World) -> None:
-    """A node freezes, and the others take over from it; thawed, it has all the old requests before it."""
+    """A node freezes and other nodes take over; after the thaw it processes its old requests."""
     world.cluster.freeze_broker(1)
     await asyncio.sleep(0.5)
     for partition in range(0, PARTITIONS, BROKERS):
@@ -230,7 +230,7 @@ async def metadata_stale(world: World) -> None:
 
 
 def leaders_moved_unnoticed(stale_answers: int) -> Fault:
-    """Leaders move, so many answers still name the old ones, and no refusal says who leads (as before KIP-951)."""
+    """Leaders move, *stale_answers* responses name the old leaders, and refusals name no leader (as before KIP-951)."""
 
     async def fault(world: World) -> None:
         old = {partition: 1 + partition % BROKERS for partition in range(PARTITIONS)}
@@ -243,7 +243,7 @@ def leaders_moved_unnoticed(stale_answers: int) -> Fault:
 
 
 async def reset_and_move(world: World) -> None:
-    """Reset all connections, and let others lead: everything has to be asked anew."""
+    """Reset all connections and move all leaders, so that all metadata has to be requested again."""
     await leaders_move_once(world)
     for node in range(1, BROKERS + 1):
         world.cluster.disconnect(node)
@@ -313,7 +313,7 @@ def logs_lose_their_ends(records: int) -> Fault:
 
 
 async def partitions_added(world: World) -> None:
-    """The topic grows; whoever writes to each partition afterwards, writes to the new ones, too."""
+    """The topic grows; later loads on all partitions include the new partitions."""
     world.cluster.add_partitions(TOPIC, PARTITIONS + 2)
 
 

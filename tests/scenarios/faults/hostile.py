@@ -1,4 +1,4 @@
-"""Answers as no broker gives them, or none of today: each makes other bytes of a frame (for `Rule.rewrite`)."""
+"""Answers that no current broker sends: each function rewrites the bytes of a frame (for `Rule.rewrite`)."""
 
 from __future__ import annotations
 
@@ -14,54 +14,54 @@ from aioproducer.testing.faults import CloseConnection, NoResponse, Rewrite
 
 
 def cut(frame: bytes) -> Iterator[bytes]:
-    """Half of it, and then the connection is closed."""
+    """Send half of the answer, then close the connection."""
     yield frame[: len(frame) // 2]
     raise CloseConnection
 
 
 def stuck(frame: bytes) -> Iterator[bytes]:
-    """Half of it, and then silence."""
+    """Send half of the answer and nothing more."""
     yield frame[: len(frame) // 2]
     raise NoResponse
 
 
 def twice(frame: bytes) -> list[bytes]:
-    """It, and it again."""
+    """Send the answer twice."""
     return [frame, frame]
 
 
 def byte_by_byte(frame: bytes) -> Iterator[bytes]:
-    """All of it, in the smallest pieces there are."""
+    """Send the answer byte by byte."""
     return (frame[index : index + 1] for index in range(len(frame)))
 
 
 def other_correlation_id(frame: bytes) -> bytes:
-    """The answer to something else."""
+    """Send the answer with another correlation id."""
     return frame[:4] + pack(">i", 123_456_789) + frame[8:]
 
 
 def of_length(length: int) -> Rewrite:
-    """It, but it says that it is *length* bytes long."""
+    """Send the answer with a false length of *length* bytes."""
     return lambda frame: pack(">i", length) + frame[4:]
 
 
 def followed(frame: bytes) -> bytes:
-    """It, and bytes that nobody asked for."""
+    """Send the answer and surplus bytes behind its frame."""
     return frame + b"\0\0\0\x10and what is this"
 
 
 def too_long(frame: bytes) -> bytes:
-    """It, with more in the frame than belongs there."""
+    """Send the answer with surplus bytes inside its frame."""
     return pack(">i", len(frame) - 4 + 3) + frame[4:] + b"\0\0\0"
 
 
 def garbage(frame: bytes) -> bytes:
-    """A frame of the right length and correlation id, full of nonsense."""
+    """Send a frame of the right length and correlation id with invalid content."""
     return frame[:8] + b"\xff" * (len(frame) - 8)
 
 
 def web_page(_: bytes) -> bytes:
-    """What another kind of server says."""
+    """Send the answer of another kind of server."""
     return b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 
 
@@ -113,7 +113,7 @@ def with_topic_id(topic_id: bytes) -> Rewrite:
 
 
 def stale(leaders: Mapping[int, int]) -> Rewrite:
-    """Metadata in which the partitions have these *leaders*, in the leader epoch that is known already."""
+    """Metadata in which the partitions have these *leaders* with an unchanged leader epoch."""
 
     def change(answer: MetadataResponse) -> None:
         for topic in answer.topics:

@@ -1,4 +1,4 @@
-"""A steady load, and what became of each of its records."""
+"""A steady load, and the outcome of each of its records."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Sent:
 
     @property
     def delivered(self) -> RecordMetadata | None:
-        """Where it is, if the producer says that it was delivered."""
+        """Metadata of the record if it was delivered."""
         return self.outcome if isinstance(self.outcome, RecordMetadata) else None
 
     @property
     def error(self) -> ProducerError | None:
-        """Why it failed, if it did."""
+        """Error of the record if it failed."""
         return self.outcome if isinstance(self.outcome, ProducerError) else None
 
     def settle(self, outcome: RecordMetadata | ProducerError, when: float) -> None:
@@ -50,7 +50,7 @@ class Sent:
 class Load:
     """Sends *burst* records to each of *partitions* at a time, and remembers every call.
 
-    A call that has to wait delays those behind it in its partition; they are made up for afterwards.
+    A waiting call delays later calls for its partition; the load catches up afterwards.
     """
 
     producer: Producer
@@ -66,20 +66,20 @@ class Load:
         return (each for of_partition in self.sent for each in of_partition)
 
     async def run(self, enough: asyncio.Event) -> None:
-        """Make calls until it is *enough*; what they return may be resolved later."""
+        """Make calls until *enough* is set; their Futures may be resolved later."""
         async with asyncio.TaskGroup() as group:
             for partition in range(self.partitions):
                 _ = group.create_task(self._run(partition, enough), name=f"load {partition}")
 
     async def send(self, partition: int) -> Sent:
-        """Make one call more, and return it with its outcome."""
+        """Make one more call, and return it with its outcome."""
         sent, future = await self._enqueue(partition)
         if future is not None:
             await asyncio.wait([future])
         return sent
 
     async def call(self, partition: int) -> Sent:
-        """Await one `send`, as a task does that goes on when it has its acknowledgement."""
+        """Await one `send`, as a task does that continues after the acknowledgement."""
         sent = self._note(partition)
         try:
             outcome: RecordMetadata | ProducerError = await self.producer.send(

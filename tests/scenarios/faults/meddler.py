@@ -1,4 +1,4 @@
-"""User code that calls the producer, and raises, wherever the producer calls it."""
+"""User code that calls the producer and raises in each of its callbacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RAISES_PER_EVENT: Final = 0.1
 
 
 class Meddler(logging.Handler):
-    """An interceptor and a log handler. While it is `active`, it makes calls by chance, and raises by chance."""
+    """An interceptor and log handler that makes random calls and raises random errors while `active` is set."""
 
     def __init__(self, chance: Random) -> None:
         super().__init__(logging.DEBUG)
@@ -28,7 +28,7 @@ class Meddler(logging.Handler):
 
     @property
     def is_active(self) -> bool:
-        """True if it makes calls."""
+        """True if the meddler makes calls."""
         return bool(self._calls)
 
     @contextmanager
@@ -54,7 +54,7 @@ class Meddler(logging.Handler):
         self._meddle()
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """Meddle; the handlers of the standard library contain what `emit` raises."""
+        """Meddle; the logging module contains exceptions of `emit`."""
         if not record.name.startswith("aioproducer.testing"):
             self._meddle()
         return True

@@ -1,4 +1,4 @@
-"""What has to be true of every record, whatever went wrong: from the calls, their outcomes and the logs alone.
+"""Invariants of every record after any fault, derived only from the calls, their outcomes and the logs.
 
 It knows nothing of batches, sequences or retries, and nothing of the producer's own books. Brokers are believed: they
 were stopped, moved, cut off and slow, but said nothing of a record or a sequence that was not so.
@@ -31,7 +31,7 @@ TOO_LATE: Final = (DeliveryTimeout, MetadataTimeout, BufferTimeout, BufferFull, 
 
 
 class Cancelled(Enum):
-    """The outcome of a call that was cancelled: nobody knows what became of its record."""
+    """The outcome of a cancelled call: the fate of its record is unknown."""
 
     CANCELLED = "cancelled"
 
@@ -71,13 +71,13 @@ class Call:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether something may still be done for it after it has its outcome."""
+        """True if the record may still be sent after its outcome."""
         if isinstance(self.outcome, ProducerError):
             return self.outcome.possibly_persisted
         return isinstance(self.outcome, Cancelled) or self.outcome is None
 
     def may_be_behind(self, later: Call) -> bool:
-        """Whether it may be stored behind *later*: between two chunks of a `send_many`, others have their turn."""
+        """True if the record may be stored behind *later*: other calls may append between chunks of a `send_many`."""
         chunked = self.first < self.number and self.first != later.first
         return chunked and later.called_at <= self.resolved_at
 
@@ -106,14 +106,14 @@ class Life:
     """What was ever in each partition."""
 
     def partitions_at(self, when: float) -> int:
-        """Return how many partitions there were; 0 if there was no topic."""
+        """Return the number of partitions; 0 if the topic did not exist."""
         if not self.began_at <= when < self.ended_at:
             return 0
         return max((count for since, count in self.sizes if since <= when), default=0)
 
 
 class Calm(NamedTuple):
-    """A time in which nothing goes wrong."""
+    """A period without faults."""
 
     began_at: float
     settled_at: float
@@ -123,7 +123,7 @@ class Calm(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class History:
-    """All that the model is to know."""
+    """Input of the model."""
 
     idempotent: bool
     calls: Sequence[Call]
@@ -155,7 +155,7 @@ def check(history: History) -> Findings:
 
 
 class _Place(NamedTuple):
-    """A log, and where what is in it."""
+    """A log and the offsets of its records."""
 
     life: Life
     partition: int
@@ -209,7 +209,7 @@ def _broken_by_outcome(
 
 
 def _is_told_of(call: Call, told: RecordMetadata, place: _Place) -> bool:
-    """Whether the record is where its caller was told, in a log that there was between the call and the outcome."""
+    """True if the record is at its acknowledged offset in a log that existed between the call and the outcome."""
     if told.topic != place.life.topic or told.partition != place.partition:
         return False
     if place.log.ended_at < call.called_at or place.log.began_at > call.resolved_at:
@@ -219,7 +219,7 @@ def _is_told_of(call: Call, told: RecordMetadata, place: _Place) -> bool:
 
 
 def _was_there_all_the_time(call: Call, lives: Sequence[Life]) -> bool:
-    """Whether the partition existed from the call to its outcome; `send_nowait` may know what was so before the call."""
+    """True if the partition existed from the call to its outcome; `send_nowait` may use older metadata."""
     if call.partition is None:
         return True
     since = 0.0 if call.how == "send_nowait" else call.called_at
@@ -232,7 +232,7 @@ def _was_there_all_the_time(call: Call, lives: Sequence[Life]) -> bool:
 
 
 def _was_ever_there(call: Call, lives: Sequence[Life]) -> bool:
-    """Whether there was such a partition at any time until the outcome."""
+    """True if the partition existed at any time before the outcome."""
     return any(
         life.topic == call.topic
         and life.began_at <= call.resolved_at
@@ -243,7 +243,7 @@ def _was_ever_there(call: Call, lives: Sequence[Life]) -> bool:
 
 
 def _is_left_behind(call: Call, lives: Sequence[Life]) -> bool:
-    """Whether it may wait in vain: a topic that was created again had no longer as many partitions as were known."""
+    """True if the call may wait without success: the recreated topic has fewer partitions than the metadata."""
     before: dict[str, Life] = {}
     for life in lives:
         former, before[life.topic] = before.get(life.topic), life
@@ -287,7 +287,7 @@ class _Amnesia(NamedTuple):
     ended_at: float
 
     def excuses(self, call: Call) -> bool:
-        """Whether *call* was under way."""
+        """True if *call* was pending during this period."""
         return call.called_at <= self.ended_at and (call.in_doubt or self.began_at <= call.resolved_at)
 
 
@@ -309,9 +309,9 @@ def _amnesias(life: Life, partition: int, calls: Sequence[Call]) -> Iterator[_Am
 def _reordered(
     life: Life, partition: int, by_value: Mapping[bytes, Call], history: History
 ) -> Iterator[tuple[Call, Call]]:
-    """Yield each record that another has overtaken, and one that has, of those that are seen for the first time.
+    """Yield each record that was overtaken, with a record that overtook it, among first occurrences.
 
-    Without idempotence, a broker that was stuck may also append those late that were given up.
+    Without idempotence, a stuck broker may also append expired records late.
     """
     amnesias = list(_amnesias(life, partition, history.calls))
     seen: set[bytes] = set()

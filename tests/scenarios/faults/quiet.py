@@ -1,4 +1,4 @@
-"""The quiet producer: one record under way at a time, so nothing rings the sender that is not about that record.
+"""The quiet producer: one record in flight at a time, so only events of that record wake the sender.
 
 Under a steady load there is always an answer to something else that wakes whoever has fallen asleep. Here every
 scenario of the table is played again without: a record that is stuck has to get going by itself.
@@ -53,7 +53,7 @@ DEFAULT_BACKOFFS = {
 
 
 class Way(StrEnum):
-    """How the records of a quiet producer follow each other."""
+    """Order in which a quiet producer sends its records."""
 
     FIRST = "first"
     """One by one, with pauses; the fault is there before the first."""
@@ -64,7 +64,7 @@ class Way(StrEnum):
 
 
 class Neighbour(StrEnum):
-    """What happens to another topic meanwhile."""
+    """Events of another topic during the scenario."""
 
     NONE = "alone"
     BUSY = "busy"
@@ -77,7 +77,7 @@ NEIGHBOURS: Final = (Neighbour.BUSY, Neighbour.REFUSED)
 
 
 class Quiet(NamedTuple):
-    """A scenario, and how it is played."""
+    """A scenario and its variant."""
 
     scenario: Scenario
     mode: Mode
@@ -89,7 +89,7 @@ class Quiet(NamedTuple):
 
     @property
     def course(self) -> Course:
-        """What to play it with."""
+        """Course of the scenario with its way and neighbour."""
         return partial(_play, way=self.way, neighbour=self.neighbour)
 
 
@@ -112,7 +112,7 @@ async def _play(world: World, scenario: Scenario, mode: Mode, way: Way, neighbou
             _ = await _one_each(world)
     async with _neighbour(neighbour, world):
         over_at = await _send_through_fault(world, scenario, way)
-    # Until the last answer to what was given up has come, or never will.
+    # Until the last answer to expired records has arrived, or can no longer arrive.
     await asyncio.sleep(world.producer.config.request_timeout_ms / 1000)
     last = await _one_each(world)
     findings = checked(world, scenario, mode)
@@ -123,7 +123,7 @@ async def _play(world: World, scenario: Scenario, mode: Mode, way: Way, neighbou
 
 
 async def _send_through_fault(world: World, scenario: Scenario, way: Way) -> float:
-    """Let the fault happen, and send until a while after it; return when it was over."""
+    """Run the fault, send until some time after it, and return the time of its end."""
     over = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         _ = group.create_task(_send_until(over, world, 0.0 if way is Way.LOOP else REST_S), name="sending")
@@ -135,7 +135,7 @@ async def _send_through_fault(world: World, scenario: Scenario, way: Way) -> flo
 
 
 def _from_the_start(scenario: Scenario) -> Scenario:
-    """Return *scenario* for records that wait for metadata before they are appended: so these may fail of that."""
+    """Return *scenario* for records that wait for metadata before the append, and may fail while they wait."""
     may_fail = scenario.may_fail
     if DeliveryTimeout in may_fail:
         may_fail += (MetadataTimeout,)
@@ -144,12 +144,12 @@ def _from_the_start(scenario: Scenario) -> Scenario:
 
 
 def _may_get_acquainted(scenario: Scenario) -> bool:
-    """Whether all is well before the fault begins."""
+    """True if the cluster works before the fault begins."""
     return scenario.before is None and TOPIC in scenario.topics
 
 
 async def _send_until(over: asyncio.Event, world: World, rest_s: float) -> None:
-    """Send to one partition after the other until it is *over*, and then once more to each."""
+    """Send to the partitions in turn until *over* is set, and then once more to each partition."""
     turn = itertools.count()
     while not over.is_set():
         _ = await world.load.call(next(turn) % world.partitions)
@@ -185,7 +185,7 @@ def _check_recovery(
 
 @asynccontextmanager
 async def _neighbour(kind: Neighbour, world: World) -> AsyncIterator[None]:
-    """Let happen to the other topic what is to happen to it."""
+    """Run the events of the other topic."""
     if kind is Neighbour.REFUSED:
         _ = world.cluster.on("produce", topic=NEIGHBOUR, times=None).answer(TopicAuthorizationFailed)
     if kind is Neighbour.NONE:

@@ -1,4 +1,4 @@
-"""One random world after the other, until a promise is broken or the time is up: what `make soak` and the like run."""
+"""Runs random worlds until a promise is broken or the time is up, for `make soak` and similar targets."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.checker import Findings
 
 
 class Ended(NamedTuple):
-    """What a seed stood for, and what came of it."""
+    """The world of a seed and its result."""
 
     world: str
     findings: Findings
 
 
 def play_seeds(target: str, about: str | None, play: Callable[[int], Ended]) -> int:
-    """Play what the command line asks for; return 1 if a promise was broken, which `make` *target* can show again."""
+    """Play the seeds of the command line, and return 1 if a promise was broken; `make` *target* can repeat it."""
     arguments = argparse.ArgumentParser(description=about)
     arguments.add_argument("--minutes", type=float, default=1.0, help="how long, in real time")
     arguments.add_argument("--first", type=int, help="begin with this seed instead of any")
@@ -50,5 +50,5 @@ def play_seeds(target: str, about: str | None, play: Callable[[int], Ended]) -> 
 
 
 def say(what: str) -> None:
-    """Tell whoever ran it."""
+    """Print the result."""
     print(what)  # noqa: T201 - for scripts

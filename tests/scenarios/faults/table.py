@@ -1,4 +1,4 @@
-"""The table: every kind of fault, what records may fail with in it, and how soon all is well again."""
+"""The table: every kind of fault, the errors that records may have, and the time to recover."""
 
 from __future__ import annotations
 

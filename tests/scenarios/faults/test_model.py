@@ -1,4 +1,4 @@
-"""The model itself: a history in which all is well, and one for each promise that it has to see broken."""
+"""The model: a correct history, and a history for each promise whose violation it has to find."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ class TestOrder:
     @pytest.mark.parametrize(
         ("numbers", "promises"),
         [
-            ((0, 1, 3, 2), set()),  # between two chunks others have their turn
+            ((0, 1, 3, 2), set()),  # other calls may append between two chunks
             ((0, 2, 1, 3), {promise}),  # but not between the records of one
             ((3, 0, 1, 2), {promise}),  # nor before the first of them
             ((0, 1, 4, 2, 3), {promise}),  # nor if they were called for when all of it was there

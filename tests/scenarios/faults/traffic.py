@@ -1,4 +1,4 @@
-"""What callers wish for by chance: one call at a time with pauses, or many without waiting for what becomes of them."""
+"""Random calls: one at a time with pauses, or many without a wait for their outcomes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOPICS: Final = ("a", "b")
 
 @dataclass(slots=True)
 class Traffic:
-    """Has calls made until it has been *enough*."""
+    """Makes calls until *enough* is set."""
 
     callers: Callers
     chronicle: Chronicle
@@ -42,7 +42,7 @@ class Traffic:
         while not self.enough:
             how = self.chance.choice(hows)
             records = self.chance.randint(2, 10) if how == "send_many" else 1
-            # A call that goes astray holds up those behind it until somebody was asked again: few, so they go on.
+            # A call for a missing partition delays later calls until new metadata arrives, so such calls are rare.
             _ = self.callers.start(self._wish(how, records, astray=0.005))
             await asyncio.sleep(self.chance.expovariate(self.calls_per_s))
 

@@ -1,4 +1,4 @@
-"""One seed of the differential check: a random producer, random callers, random troubles, and what came of it."""
+"""One seed of the differential check: a random producer, callers and troubles, and the result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHORT: Final = 12_000
 
 
 class Played(NamedTuple):
-    """What came of a trial."""
+    """Result of a trial."""
 
     findings: Findings
     records: int
@@ -42,7 +42,7 @@ class Played(NamedTuple):
 
 @dataclass(slots=True)
 class Trial:
-    """What a seed stands for."""
+    """Parameters of a seed."""
 
     seed: int
     chance: Random = field(init=False)
@@ -82,11 +82,11 @@ class Trial:
 
     @property
     def memory_is_short(self) -> bool:
-        """Whether calls may have to wait for memory."""
+        """True if calls may have to wait for memory."""
         return bool(self.options["buffer_memory"] == SHORT)
 
     async def play(self) -> Played:
-        """Let it happen, and say which promises were broken."""
+        """Run the trial, and return the broken promises."""
         random.seed(self.seed)  # jitter, and which broker is asked first
         loop = asyncio.get_running_loop()
         complaints: list[str] = []

@@ -1,4 +1,4 @@
-"""What goes wrong by chance with a cluster that never lies: brokers and connections are lost, what they say is so."""
+"""Random faults of an honest cluster: brokers and connections are lost, and all answers are true."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class Troubles:
 
     @property
     def alive(self) -> list[int]:
-        """The nodes that are neither away nor frozen: those that may become leaders."""
+        """Running nodes, which may become leaders."""
         return sorted(set(range(1, BROKERS + 1)) - self.ill)
 
     def leaders(self, partitions: int) -> list[int]:
-        """Return a leader for each of so many new partitions."""
+        """Return a leader for each of *count* new partitions."""
         if self.chance.random() < 0.5 and not self.ill:  # as brokers choose them
             return [1 + partition % BROKERS for partition in range(partitions)]
         return [self.chance.choice(self.alive) for _ in range(partitions)]
@@ -196,13 +196,13 @@ class Troubles:
         self._rule("produce").answer(error, before_append=error is NotEnoughReplicas)
 
     async def writing_forbidden(self) -> None:
-        """Refuse some batches for good: what is behind them goes on."""
+        """Refuse some batches with a final error; later batches are accepted."""
         self._say("some batches are refused for good")
         self.may_fail.add(TopicAuthorizationFailed)
         self._rule("produce").answer(TopicAuthorizationFailed)
 
     async def topic_unheard_of(self) -> None:
-        """Let brokers know a topic late, as they do when it is new."""
+        """Let brokers learn a topic late, as with a new topic."""
         topic = self.chance.choice(self.chronicle.topics or [None])
         times = self.chance.choice((1, 2, 4))
         self._say(f"{times} answers do not know {topic}")
@@ -219,7 +219,7 @@ class Troubles:
             self.chronicle.grow(topic, self.leaders(more))
 
     async def topic_recreated(self) -> None:
-        """Delete a topic, and create it again: at once or later, led by the same nodes or by others."""
+        """Delete a topic and recreate it at once or later, with the same or other leaders."""
         if not self.chronicle.topics:
             return
         topic = self.chance.choice(self.chronicle.topics)
@@ -259,7 +259,7 @@ class Troubles:
             await asyncio.sleep(s)
 
     async def end_lost(self) -> None:
-        """Let a log lose its last records: somebody leads who has not copied them."""
+        """Let a log lose its last records: the new leader has not replicated them."""
         for topic, partition in self._partitions()[:1]:
             records = self.chance.choice((1, 3, 10, 1_000_000))
             leader = self.chance.choice(self.alive)

@@ -1,4 +1,4 @@
-"""What really went over the wire: every attempt to append a record, and what the client was told about it.
+"""The traffic on the wire: every attempt to append a record, and its answer.
 
 The checker does not rely on the producer's own counters. This module records the traffic of connections:
 a batch counts as written once a transport was given it, and as answered once an answer that makes sense has arrived.
@@ -51,7 +51,7 @@ class Attempt:
 
 
 class Wire:
-    """Everything that producers wrote while it listened."""
+    """All requests that producers wrote during the recording."""
 
     def __init__(self) -> None:
         self._attempts: dict[bytes, list[Attempt]] = defaultdict(list)
@@ -101,7 +101,7 @@ class _Conversation:
             self._unanswered.append((header, attempts))
 
     def said_by_broker(self, data: bytes) -> None:
-        """Hear answers up to the first that makes no sense: what comes after that, a client cannot trust either."""
+        """Record answers up to the first malformed answer; a client cannot trust later bytes."""
         if self._makes_sense:
             try:
                 for payload in self._answers.feed(data):
@@ -144,7 +144,7 @@ class _Conversation:
 
 
 def _overhear(whom: object, name: str, listen: Callable[[bytes], None]) -> None:
-    """Let *listen* hear what the method *name* of *whom* is given, before it is."""
+    """Call *listen* with the arguments of the method *name* of *whom* before the method runs."""
     method = getattr(whom, name)
 
     def overheard(data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""One scenario from start to end: a cluster, a producer, what it sends, a fault, the aftermath, the checker."""
+"""One scenario from start to end: a cluster, a producer and its load, a fault, the recovery, the checker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OPTIONS: Final[Mapping[str, Any]] = {
 
 
 class Mode(NamedTuple):
-    """What a producer promises."""
+    """Promises of a producer."""
 
     idempotent: bool
     acks: Literal["all", 0, 1]
@@ -60,7 +60,7 @@ MODES: Final = (*ACKNOWLEDGED, UNACKNOWLEDGED)
 
 @dataclass(slots=True)
 class World:
-    """What a fault can get at."""
+    """Objects that a fault can change."""
 
     cluster: Cluster
     producer: Producer
@@ -75,12 +75,12 @@ class World:
 
     @property
     def partitions(self) -> int:
-        """How many partitions the topic has; before there is one, how many it will have."""
+        """Number of partitions of the topic, or of the future topic."""
         topic = self.cluster._state.topics.get(TOPIC)
         return PARTITIONS if topic is None else len(topic.partitions)
 
     def delete_topic(self) -> None:
-        """Delete the topic; the checker remembers what was in it."""
+        """Delete the topic; the checker keeps its records."""
         for partition, log in enumerate(self._logs()):
             self.former_logs.setdefault(partition, []).append(log)
         self.cluster.delete_topic(TOPIC)
@@ -91,7 +91,7 @@ class World:
         _ = self.cluster.lose_end(TOPIC, partition, records)
 
     def logs(self) -> Logs:
-        """Return what was ever in the log of each partition."""
+        """Return all records that were ever in the log of each partition."""
         return {
             (TOPIC, partition): [*self.former_logs.get(partition, []), log]
             for partition, log in enumerate(self._logs())
@@ -210,7 +210,7 @@ async def under_load(world: World, scenario: Scenario, mode: Mode) -> Findings:
     probes = await _one_each(world)
     await load
     await world.producer.flush()
-    # Until the last answer to what was given up has come, or never will.
+    # Until the last answer to expired records has arrived, or can no longer arrive.
     await asyncio.sleep(world.producer.config.request_timeout_ms / 1000)
     last = await _one_each(world)
     findings = checked(world, scenario, mode)
@@ -225,7 +225,7 @@ async def under_load(world: World, scenario: Scenario, mode: Mode) -> Findings:
 
 
 def checked(world: World, scenario: Scenario, mode: Mode) -> Findings:
-    """Return what the checker says of all that was sent."""
+    """Return the result of the checker for all records sent."""
     return check_records(
         Case(
             load=world.load,
@@ -269,7 +269,7 @@ def _check_costs(world: World, scenario: Scenario, findings: Findings) -> None:
 
 
 def check_leftovers(producer: Producer, findings: Findings) -> None:
-    """Hold against *producer* what it still has when every record has its outcome."""
+    """Report the state that *producer* still holds when every record has its outcome."""
     report = producer.metrics()["producer"]
     report["buffer_used_bytes"] = report["buffer_total_bytes"] - report["buffer_available_bytes"]
     for gauge in ("buffer_used_bytes", "calls_waiting", "batches_unfinished"):

@@ -80,7 +80,7 @@ def test_names_of_missing_features_are_refused(name: str) -> None:
         "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory",
     ],
 )
-def test_switching_nothing_on_is_no_reason_to_refuse(
+def test_refused_option_with_a_neutral_value_is_ignored(
     name: str, value: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert applied_options({name: value}, KNOWN) == {}

@@ -20,7 +20,7 @@ from tests.unit.config.configuring import configure
 class TestSettings:
     """Milliseconds end here."""
 
-    def test_connections(self) -> None:
+    def test_connection_settings_are_in_seconds(self) -> None:
         settings = configure(
             client_id="me",
             request_timeout_ms=1_500,
@@ -44,7 +44,7 @@ class TestSettings:
         config = configure(connections_max_idle_ms=connections_max_idle_ms)
         assert config.connection_settings().idle_timeout_s is None
 
-    def test_metadata(self) -> None:
+    def test_metadata_settings_are_in_seconds(self) -> None:
         settings = configure(
             bootstrap_servers="a:9092,[::1]:9093",
             metadata_max_age_ms=1_500,
@@ -61,11 +61,11 @@ class TestSettings:
         assert settings.backoff == Backoff(initial_s=0.01, max_s=0.02)
 
     @pytest.mark.parametrize(("strategy", "rebootstrap"), [("none", False), ("rebootstrap", True)])
-    def test_metadata_recovery(self, strategy: str, *, rebootstrap: bool) -> None:
+    def test_metadata_recovery_strategy_sets_rebootstrap(self, strategy: str, *, rebootstrap: bool) -> None:
         settings = configure(metadata_recovery_strategy=strategy).metadata_settings()
         assert settings.rebootstrap is rebootstrap
 
-    def test_batching(self) -> None:
+    def test_batching_settings_are_in_seconds_and_bytes(self) -> None:
         settings = configure(
             batch_size=1,
             linger_ms=2.5,
@@ -96,7 +96,7 @@ class TestSettings:
         )
 
     @pytest.mark.parametrize(("acks", "number"), [("all", -1), (0, 0), (1, 1)])
-    def test_sending(self, acks: str | int, number: int) -> None:
+    def test_sender_settings_are_in_seconds(self, acks: str | int, number: int) -> None:
         settings = configure(
             acks=acks,
             retries=7,

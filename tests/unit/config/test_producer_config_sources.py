@@ -76,7 +76,7 @@ class TestFromMapping:
 class TestFromProperties:
     TEXT = "bootstrap.servers = a:9092,\\\n    b:9092\n# how durable\nacks : all\nlinger.ms 20\n"
 
-    def test_text(self) -> None:
+    def test_text_of_properties_is_accepted(self) -> None:
         config = ProducerConfig.from_properties(self.TEXT)
         assert (config.bootstrap_servers, config.acks, config.linger_ms) == (("a:9092", "b:9092"), "all", 20)
 

@@ -38,7 +38,7 @@ class TestOAuth:
     def test_token_file_is_accepted(self) -> None:
         assert sasl("OAUTHBEARER", sasl_oauthbearer_token_endpoint_url="file:///t").tokens == "file:///t"
 
-    def test_client_credentials(self) -> None:
+    def test_client_credentials_are_accepted(self) -> None:
         found = sasl(
             "OAUTHBEARER",
             sasl_oauthbearer_token_endpoint_url=ENDPOINT,
@@ -103,7 +103,7 @@ class TestOAuth:
         )
         assert found == EndpointSettings(ENDPOINT, BACKOFF, assertion=assertion, jwt_bearer=jwt_bearer)
 
-    def test_unsecured_tokens(self) -> None:
+    def test_unsecured_tokens_are_accepted(self) -> None:
         jaas = (
             'OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="alice" unsecuredLoginNumberClaim_n="1.5"'
             ' unsecuredLoginListClaim_scope="|a|b" unsecuredLoginLifetimeSeconds="60";'

@@ -32,7 +32,7 @@ def plain(config: ProducerConfig) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
-class TestFilesThatWork:
+class TestValidFiles:
     def test_file_equals_options_written_by_hand(self, file: VendorFile, tmp_path: Path) -> None:
         write_stores(file.stores, tmp_path)
         config = ProducerConfig.from_properties(path(file.name), **file.arguments)

@@ -27,7 +27,7 @@ def test_positions_lead_to_partitions_and_offsets() -> None:
     assert result.offset(-1) == 71
 
 
-def test_asking_for_a_failed_record_raises_its_error() -> None:
+def test_partition_and_offset_of_a_failed_record_raise_its_error() -> None:
     result = result_of_four()
     for ask in (result.partition, result.offset):
         with pytest.raises(RecordTooLarge, match="too large"):

@@ -143,7 +143,7 @@ async def test_expired_batch_holds_memory_and_sequence_until_answered() -> None:
     batch, futures = rig.sent()
     wakes = rig.wakes
     rig.completion.expire_in_flight(batch, LATE)
-    assert rig.wakes == wakes + 1  # a sender that is to end may wait for nothing else
+    assert rig.wakes == wakes + 1  # a finishing sender may wait only for this wakeup
     assert errors(futures) == [DeliveryTimeout]
     assert rig.witness.failures == [(batch, 1, LATE)]
     assert rig.accumulator.idle

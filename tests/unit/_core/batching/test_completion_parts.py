@@ -101,7 +101,7 @@ async def test_halves_keep_their_sequences_if_a_later_batch_has_one() -> None:
     rig.recognise(1)
     batch, _ = rig.sent(b"a", b"b")
     rig.sent(b"c")
-    rig.learn(TOPIC, NODE + 1)  # who knows nothing of us yet
+    rig.learn(TOPIC, NODE + 1)  # a leader without this producer id
     rig.completion.split(batch)
     assert [part.sequence for part in batch.successors] == [BatchSequence(FIRST, 0), BatchSequence(FIRST, 1)]
 
@@ -119,7 +119,7 @@ async def test_halves_of_an_uncertain_batch_keep_its_sequences() -> None:
         (BatchSequence(FIRST, 1), True),
     ]
     assert rig.drain() == [left]
-    assert rig.drain() == []  # it goes first and alone
+    assert rig.drain() == []  # the first half is sent alone
 
 
 @pytest.mark.parametrize("in_doubt", [False, True])

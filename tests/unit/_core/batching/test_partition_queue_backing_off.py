@@ -39,7 +39,7 @@ class TestPauses:
         assert rig.queue.follow_leader(1.0) == batch.retry_at == 1.0 + MOVED_BACKOFF_S
 
     @pytest.mark.parametrize(("retries", "may_go_at"), [(9, 1.0), (10, 1.0 + MOVED_BACKOFF_S)])
-    def test_ten_are_prompt(self, retries: int, may_go_at: float) -> None:
+    def test_first_ten_retries_are_prompt(self, retries: int, may_go_at: float) -> None:
         rig = Rig()
         batch = rig.add()
         for _ in range(retries):

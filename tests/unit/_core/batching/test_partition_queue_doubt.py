@@ -83,7 +83,7 @@ class TestProof:
         assert queue.is_confirmed(first) is proved
 
 
-class TestTheNewest:
+class TestNewest:
     """A leader recognises at most the newest batch that it may have."""
 
     @pytest.mark.parametrize("are_out", [False, True])
@@ -96,12 +96,12 @@ class TestTheNewest:
         deny(batches[2], times=1)
         assert [queue.is_newest(batch) for batch in batches] == [False, True, True]
 
-    def test_nor_is_a_half_which_no_leader_recognises(self) -> None:
+    def test_half_of_a_batch_is_not_the_newest(self) -> None:
         queue, batches = doubted(2)
         batches[1].persistence.half_of_possibly_persisted = True
         assert queue.is_newest(batches[0])
 
-    def test_nor_is_one_that_never_left(self) -> None:
+    def test_unwritten_batch_is_not_the_newest(self) -> None:
         queue, batches = queue_of(2)
         batches[1].persistence.not_written()
         assert queue.is_newest(batches[0])
@@ -152,7 +152,7 @@ class TestLeaderDeniesOldest:
         assert [batch.persistence.sequence_refusals for batch in batches] == [0, 0]
 
 
-class TestAnEpochBump:
+class TestEpochBump:
     def test_epoch_bump_leaves_a_gap_for_a_batch_not_in_the_log(self) -> None:
         queue, [first] = queue_of(1)
         first.persistence.answered()

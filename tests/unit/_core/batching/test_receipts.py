@@ -116,7 +116,7 @@ async def test_parts_of_a_stretch_have_their_own_outcomes(of: Of) -> None:
 
 
 @in_virtual_time
-async def test_whole_fails_with_parts_that_are_lost(of: Of) -> None:
+async def test_failure_of_the_whole_reaches_lost_parts(of: Of) -> None:
     """The parts of a split have no batch if an exception has interrupted the split."""
     _, stretch, futures = stretch_of(of, 4)
     heard: list[Any] = []

@@ -63,7 +63,7 @@ def test_emptied_tick_can_be_used_again() -> None:
     assert deadlines.take_due(1.0) == ["other"]
 
 
-def test_ticks_that_have_passed_leave_nothing_behind() -> None:
+def test_passed_ticks_are_removed() -> None:
     deadlines: Deadlines[int] = Deadlines()
     for number in range(100):
         deadlines.add(number, number * TICK_S)

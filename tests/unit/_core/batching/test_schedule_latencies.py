@@ -82,7 +82,7 @@ def test_unused_broker_is_not_slow() -> None:
     assert not Nodes().latencies.is_slow(1)
 
 
-def test_sooner_is_in_less_than_half_of_a_long_time() -> None:
+def test_faster_broker_needs_less_than_half_of_a_long_delay() -> None:
     nodes = Nodes()
     nodes.answer(1, SLOW_S)
     nodes.answer(2, 2.9 * SLOW_S)

@@ -342,7 +342,7 @@ class TestSticky:
     @pytest.mark.parametrize(
         ("leaders", "adaptive"), [((1, 1), True), ((1, NO_LEADER), True), ((1, 2), False)]
     )
-    def test_nor_where_there_is_no_choice(self, leaders: tuple[int, ...], adaptive: bool) -> None:
+    def test_slow_broker_is_kept_without_a_choice(self, leaders: tuple[int, ...], adaptive: bool) -> None:
         clock = [0.0]
         latencies = BrokerLatencies(lambda: clock[0])
         queues = topic(*leaders, latencies=latencies, partitioning_is_adaptive=adaptive)

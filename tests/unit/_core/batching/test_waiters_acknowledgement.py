@@ -295,7 +295,7 @@ async def test_cancel_returns_true_if_a_task_waited() -> None:
 
 
 @in_virtual_time
-async def test_cancelling_without_a_word_has_none() -> None:
+async def test_cancel_without_a_message_raises_without_arguments() -> None:
     office = Office()
     [task] = await office.calls(1)
     assert office.waiters[0].cancel()

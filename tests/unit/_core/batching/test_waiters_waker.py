@@ -101,7 +101,7 @@ def test_interrupt_of_a_task_is_raised_by_the_loop_others_resume() -> None:
     def read() -> None:
         office.waker.pause()
         resolve_awaited(office.waiters, [FIRST, SECOND, THIRD])
-        assert office.waker.resume()  # who reads is not interrupted
+        assert office.waker.resume()  # the reader is not interrupted
 
     async def everybody() -> None:
         await asyncio.wait(office.tasks)

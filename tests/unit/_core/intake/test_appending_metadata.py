@@ -17,7 +17,7 @@ from tests.unit.floor_rig import TOPIC, settle
 
 class TestMetadata:
     @in_virtual_time
-    async def test_known_partitions_need_no_waiting(self) -> None:
+    async def test_known_partition_requests_no_metadata(self) -> None:
         rig = Rig()
         async with rig.permit(partition=1):
             assert rig.updater.asked == []

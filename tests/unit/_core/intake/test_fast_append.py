@@ -270,7 +270,7 @@ class TestPartitioners:
         assert size == record_size_bound(b"value", b"key", (("trace", b"1"),))
 
 
-class TestWhoGoesIt:
+class TestUseByTheIntake:
     """Records that the intake leaves to the fast append."""
 
     async def test_records_as_services_send_them(self, monkeypatch: pytest.MonkeyPatch) -> None:

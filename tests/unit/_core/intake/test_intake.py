@@ -146,7 +146,7 @@ def in_line(rig: Rig, calls: int) -> None:
     lock.readmit([QueuedCall() for _ in range(calls)])
 
 
-class TestWhoHasToWait:
+class TestPendingCalls:
     async def test_records_for_an_unknown_topic(self) -> None:
         pending = Rig(partitions=0).pending(bytearray(b"v"), b"k", headers={"h": b"1"})
         assert (pending.topic, pending.value, pending.key) == (TOPIC, b"v", b"k")
@@ -185,7 +185,7 @@ class TestRefusal:
         error = rig.intake.refusal(rig.pending())
         assert isinstance(error, MetadataUnavailable)
         assert rig.updater.touched == [TOPIC]
-        rig.accumulator.topic(TOPIC)  # somebody else waits for it
+        rig.accumulator.topic(TOPIC)  # another call waits for the topic
         assert isinstance(rig.intake.refusal(rig.pending()), MetadataUnavailable)
 
     async def test_refusal_for_a_missing_partition_refreshes_metadata(self) -> None:

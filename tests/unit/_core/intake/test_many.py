@@ -143,7 +143,7 @@ class TestPartitions:
             assert len(rig.accumulator.pending_calls) == 0
 
 
-class TestRecordsThatFail:
+class TestFailingRecords:
     @in_virtual_time
     async def test_unserializable_record_fails_alone(self) -> None:
         spy = Spy()

@@ -17,7 +17,7 @@ from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, advan
 from tests.unit.floor_rig import NODE, lost, settle
 
 
-class TestWhatGoesWhen:
+class TestSendTimes:
     @in_virtual_time
     async def test_record_is_sent_once_it_has_lingered(self) -> None:
         async with Rig() as rig:
@@ -252,7 +252,7 @@ class TestBugs:
             batch = rig.fill()
             await advance(LINGER_S)
             batch.persistence.answered()  # as the handler notes first
-            with pytest.raises(LookupError):  # the connection wants to hear of it, too
+            with pytest.raises(LookupError):  # the connection receives the exception as well
                 rig.accept()
             await settle()
             assert isinstance(rig.running.exception(), LookupError)

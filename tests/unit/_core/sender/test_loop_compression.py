@@ -42,7 +42,7 @@ def moved(rig: Rig, _: Told) -> None:
 
 def aborted(rig: Rig, transaction: Told) -> None:
     transaction.may_send = False
-    rig.pool.connections[NODE] = FakeConnection()  # busy, so that what is given back stays where it is
+    rig.pool.connections[NODE] = FakeConnection()  # busy, so that returned batches stay in their queues
     rig.connection.throttled_until = rig.loop.time() + SILENT_S
 
 
@@ -180,7 +180,7 @@ class TestCompression:
 
     @in_virtual_time
     async def test_requests_grow_with_the_number_in_flight(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(topic, "IMPROVING_STEP", 0.0)  # requests count what is appended
+        monkeypatch.setattr(topic, "IMPROVING_STEP", 0.0)  # requests count uncompressed bytes
         thread = Thread(monkeypatch)
         async with Rig(codec=Codec.GZIP, partitions=40, batching=ROOMY) as rig:
             rig.accumulator.flushing.add(1)

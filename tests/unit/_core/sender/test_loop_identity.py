@@ -55,7 +55,7 @@ class TestIdentity:
         async with Rig(identified=False, connected=()) as rig:
             rig.updater.knows(TOPIC, 1, nodes=(1, 2, 3))
             for _ in range(3):
-                rig.wakeup.ring()  # whatever else happens, they are dialled no faster
+                rig.wakeup.ring()  # wakeups do not make dialling faster
                 await advance(0.8 * CONNECT_STAGGER_S)
             assert {node for node, _ in rig.pool.wanted} == {1, 2, 3}
             assert len(rig.pool.wanted) == 3

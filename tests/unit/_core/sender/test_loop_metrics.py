@@ -41,7 +41,9 @@ async def test_batches_records_and_bytes_are_counted_when_written() -> None:
         )
         assert (numbers["bytes"], numbers["bytes_max"]) == (sum(sent), max(sent))
         assert numbers["uncompressed"] == sum(sent)
-        assert numbers["queued_s"] == pytest.approx(1.5 * LINGER_S)  # the second goes with the first
+        assert numbers["queued_s"] == pytest.approx(
+            1.5 * LINGER_S
+        )  # the second batch joins the request of the first
 
 
 @in_virtual_time

@@ -112,11 +112,11 @@ def test_duplicate_is_delivered_at_an_unknown_offset(in_doubt: bool, last_attemp
 class TestTooLarge:
     @for_each("in_doubt", [False, True])
     @for_each("idempotent", [False, True])
-    def test_several_records_are_split(self, idempotent: bool, in_doubt: bool) -> None:
+    def test_batch_of_several_records_is_split(self, idempotent: bool, in_doubt: bool) -> None:
         stands = facts(records=2, idempotent=idempotent, in_doubt=in_doubt)
         assert verdict(MessageTooLarge, stands) is Split
 
-    def test_splitting_needs_no_retry(self) -> None:
+    def test_batch_is_split_on_the_last_attempt(self) -> None:
         assert verdict(MessageTooLarge, facts(records=2, last_attempt=True)) is Split
 
     def test_single_record_fails(self) -> None:

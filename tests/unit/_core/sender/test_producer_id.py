@@ -207,7 +207,7 @@ class TestLog:
 
 class TestDialling:
     @in_virtual_time
-    async def test_everybody_has_a_turn_before_anybody_has_another(self) -> None:
+    async def test_brokers_are_dialled_in_turn(self) -> None:
         asker = Asker()
         for _ in range(5):
             assert {asker.requester.next_to_dial({1, 2, 3}) for _ in range(3)} == {1, 2, 3}

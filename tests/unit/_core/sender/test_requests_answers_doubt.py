@@ -20,7 +20,7 @@ from tests.unit._core.sender.answers_rig import Rig, accepted
 from tests.unit.floor_rig import TOPIC, doubt, lost
 
 
-class TestSequenceRefusedAgainAndAgain:
+class TestRepeatedSequenceRefusals:
     """A batch of uncertain fate that a leader does not recognise."""
 
     @staticmethod

@@ -283,7 +283,7 @@ class TestTakenApart:
         assert future.result().offset == 0
 
     @in_virtual_time
-    async def test_splitting_uses_up_no_retry(self) -> None:
+    async def test_split_uses_up_no_retry(self) -> None:
         rig = Rig(retries=1)
         batch, _ = rig.sent(b"a", b"b", b"c", b"d")
         rig.refuse(batch, MessageTooLarge)

@@ -97,12 +97,14 @@ class TestRequest:
         ],
     )
     @in_virtual_time
-    async def test_refused(self, api: Api, version: int, code: int, abortable: bool) -> None:
+    async def test_refusal_is_abortable_or_fatal(
+        self, api: Api, version: int, code: int, abortable: bool
+    ) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end(api, version=version)
         await rig.is_found_at(1)
         await rig.answer(code)
-        if code != 120:  # else somebody who was replaced may have said it
+        if code != 120:  # otherwise a replaced coordinator may have answered
             await rig.is_found_at(1)
         with pytest.raises(
             broker_error(code), match=rf"^{api.name} for transactional id 'tx' at b1:9092"
@@ -161,7 +163,7 @@ class TestRequest:
         await rig.answer(48)
         await rig.is_found_at(2, by=2)
         await rig.answer(48, at=2)
-        await rig.is_found_at(1, by=1)  # both have refused: whoever is asked
+        await rig.is_found_at(1, by=1)  # both nodes have refused
         with pytest.raises(InvalidTxnState, match="at b2:9092"):
             await ending
 

@@ -136,7 +136,7 @@ class TestFind:
         ],
     )
     @in_virtual_time
-    async def test_refused(self, key: object, code: int, abortable: bool) -> None:
+    async def test_refusal_is_abortable_or_fatal(self, key: object, code: int, abortable: bool) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
         finding = asyncio.create_task(rig.coordinators.find(key))  # type: ignore[arg-type]
         await settle()

@@ -182,7 +182,7 @@ class TestSilent:
         rig.connection(2).answer(found(-1, code=53))
         await settle()
         assert not ending.done()
-        await asyncio.sleep(4.1)  # nobody answers at all
+        await asyncio.sleep(4.1)  # no node answers
         await settle()
         await rig.answer()
         await ending
@@ -230,7 +230,7 @@ class TestCancelled:
         await rig.is_found_at(1)
         first.cancel()
         await settle()
-        rig.connection(1).answer(EndTxnResponse())  # the first one's, and nobody waits for it
+        rig.connection(1).answer(EndTxnResponse())  # the answer to the cancelled request
         await rig.answer()
         await second
 

@@ -51,7 +51,7 @@ class TestInitialize:
         assert made.coordinators.asked == []
 
     @in_virtual_time
-    async def test_refused(self) -> None:
+    async def test_refused_initialize_is_fatal(self) -> None:
         made = TransactionsRig()
         task = asyncio.create_task(made.transactions.initialize())
         await made.answers(refused(53, fatal=True))
@@ -61,7 +61,7 @@ class TestInitialize:
         assert made.manager.current is None
 
     @in_virtual_time
-    async def test_cancelled(self) -> None:
+    async def test_cancelled_initialize_leaves_no_request(self) -> None:
         made = TransactionsRig()
         task = asyncio.create_task(made.transactions.initialize())
         await settle()

@@ -83,7 +83,7 @@ class TestOffsets:
                 await made.transactions.commit(None)
 
     @in_virtual_time
-    async def test_refused_otherwise(self) -> None:
+    async def test_refused_group_fails_the_transaction(self) -> None:
         async with rig(version=1) as made:
             task = sending(made)
             await made.answers(refused(30))

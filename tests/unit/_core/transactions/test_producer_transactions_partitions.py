@@ -36,7 +36,7 @@ class TestPartitions:
             assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
 
     @in_virtual_time
-    async def test_refused(self) -> None:
+    async def test_refused_partition_fails_its_records(self) -> None:
         async with rig(version=1) as made:
             future = made.append()
             assert made.drain() == []

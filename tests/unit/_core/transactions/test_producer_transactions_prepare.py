@@ -54,7 +54,7 @@ class TestPrepare:
             assert made.coordinators.seen[-1] is (Api.COMMIT if commit else Api.ABORT)
 
     @in_virtual_time
-    async def test_something_fails(self) -> None:
+    async def test_prepare_raises_the_failure_of_a_record(self) -> None:
         async with rig() as made:
             batch = made.written()
             preparing = asyncio.create_task(made.transactions.prepare(None))

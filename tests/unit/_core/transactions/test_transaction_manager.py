@@ -103,7 +103,7 @@ class TestEveryCallInEveryState:
     def test_forbidden_call_is_refused_and_changes_nothing(self, state: State, event: Event) -> None:
         rig = Rig(state)
         if event is Event.FAIL:
-            rig.manager.failed(FAILED)  # of nothing that is open
+            rig.manager.failed(FAILED)  # no transaction is open
             assert rig.manager.cause is None
         elif event in OF_USERS:
             with pytest.raises(
@@ -177,7 +177,7 @@ class TestAdmission:
         assert not manager(State.READY).bumps_partitions
 
 
-class TestWhatTheCoordinatorMayKnow:
+class TestStateAtTheCoordinator:
     def test_new_manager_has_attempted_nothing(self) -> None:
         it = TransactionManager("tx", on_wanted=lambda: None, on_moved=lambda _: None)
         assert (it.attempted, it.needs_bump, it.version, it.cause) == (False, False, 0, None)

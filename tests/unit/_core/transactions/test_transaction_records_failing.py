@@ -41,7 +41,7 @@ class TestFailing:
             assert made.fatal == []
 
     @in_virtual_time
-    async def test_or_its_producer(self) -> None:
+    async def test_fatal_failure_of_a_record_is_reported_once(self) -> None:
         async with rig() as made:
             told = made.records.failing(Failure(ProducerFenced, "gone"))
             assert told == Failure(ProducerFenced, "gone", fatal=True)
@@ -106,7 +106,7 @@ class TestFailing:
             assert made.manager.state is State.IN_TRANSACTION
 
     @in_virtual_time
-    async def test_or_is_the_end_of_its_producer(self) -> None:
+    async def test_fatal_refusal_is_not_abortable(self) -> None:
         async with rig() as made:
             error = TransactionalIdAuthorizationFailed("not ours")
             made.records.refused(error)

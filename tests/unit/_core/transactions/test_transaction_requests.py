@@ -129,7 +129,7 @@ async def test_unsupported_version_names_option_and_broker_setting(two_phase_com
     ],
 )
 @in_virtual_time
-async def test_asking_for_a_producer_id(
+async def test_init_producer_id_has_its_fields_and_versions(
     identity: ProducerIdentity | None, two_phase_commit: bool, versions: tuple[int, int]
 ) -> None:
     rig = Rig(identity=identity, two_phase_commit=two_phase_commit, timeout_ms=4_711)
@@ -154,7 +154,7 @@ async def test_asking_for_a_producer_id(
 
 
 @in_virtual_time
-async def test_adding_partitions() -> None:
+async def test_add_partitions_groups_partitions_by_topic() -> None:
     partitions = [TopicPartition("a", 3), TopicPartition("b", 0), TopicPartition("a", 1)]
     rig = Rig()
     asked, _ = await rig.asked(lambda requests: requests.add_partitions(partitions))
@@ -183,7 +183,7 @@ async def test_adding_partitions() -> None:
 
 
 @in_virtual_time
-async def test_adding_a_group() -> None:
+async def test_add_offsets_names_the_group() -> None:
     rig = Rig()
     asked, _ = await rig.asked(ALL[Api.ADD_OFFSETS])
     assert asked.request == AddOffsetsToTxnRequest(
@@ -194,7 +194,7 @@ async def test_adding_a_group() -> None:
 
 
 @in_virtual_time
-async def test_committing_offsets() -> None:
+async def test_offset_commit_has_group_metadata_and_offsets() -> None:
     rig = Rig()
     asked, _ = await rig.asked(ALL[Api.OFFSET_COMMIT])
     assert asked.request == TxnOffsetCommitRequest(
@@ -231,7 +231,7 @@ async def test_committing_offsets() -> None:
     ],
 )
 @in_virtual_time
-async def test_ending(
+async def test_end_returns_the_next_identity_and_tracks_uncertainty(
     commit: bool, version: int, answer: EndTxnResponse, goes_on_as: ProducerIdentity | None
 ) -> None:
     rig, ending = Rig(version), Ending(commits=commit)
@@ -260,7 +260,7 @@ async def test_cancelled_request_needs_a_bump_if_it_was_sent(api: Api, reachable
 
 
 @in_virtual_time
-async def test_asking_for_the_next_epoch_twice_does_no_harm() -> None:
+async def test_cancelled_init_producer_id_needs_no_bump() -> None:
     rig = Rig()
     task = asyncio.create_task(rig.requests.init_producer_id())
     await settle()

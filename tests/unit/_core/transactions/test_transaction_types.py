@@ -101,7 +101,7 @@ class TestGroups:
             GroupMetadata.of(given)
 
     @pytest.mark.parametrize(("given", "named"), [(None, "NoneType"), (5, "int"), (("g", 1), "tuple")])
-    def test_something_else(self, given: object, named: str) -> None:
+    def test_group_of_another_type_is_refused(self, given: object, named: str) -> None:
         with pytest.raises(
             TypeError, match=rf"^group is a {named}; expected the group's name, a GroupMetadata"
         ):
@@ -141,7 +141,7 @@ class TestGroups:
         assert group_refused(broker_error(code)())
 
     @for_each("error", [broker_error(30)(), broker_error(90)(), ProducerError(), CommitFailed()])
-    def test_or_not(self, error: ProducerError) -> None:
+    def test_group_refused_excludes_other_errors(self, error: ProducerError) -> None:
         assert not group_refused(error)
 
 

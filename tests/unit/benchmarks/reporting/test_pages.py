@@ -50,7 +50,7 @@ def test_report_holds_tables_one_plot_and_raw_results(written: Path) -> None:
 def test_markdown_tables_are_whole(written: Path) -> None:
     page = (written / "README.md").read_text()
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
-    assert len(tables) == 9  # in short, verdicts, measured, what the sweep found, the work
+    assert len(tables) == 9  # summary, verdicts, figures, winners of the sweep, workloads
     for table in tables:
         rows = table.splitlines()
         assert set(rows[1]) == {"|", "-"}
