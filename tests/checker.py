@@ -1,7 +1,7 @@
 """The checker: each record once, in the order of the calls, and where it was acknowledged.
 
-It knows what callers were told and what is in the logs, and nothing else. Whoever promises more than that holds it
-against the producer in the same findings.
+Its only input is the outcomes of the calls and the logs. Tests with stronger promises report violations in
+the same findings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Logs: TypeAlias = Mapping[tuple[str, int], Sequence[Log]]
 
 
 class Called(NamedTuple):
-    """A record that somebody sent; its value is like no other."""
+    """A record that a call sent; its value is unique."""
 
     value: bytes
     outcome: RecordMetadata | ProducerError | None
@@ -64,7 +64,7 @@ def log_of(values: Iterable[bytes | None]) -> Log:
 def check_records(
     called: Iterable[Called], logs: Logs, *, idempotent: bool, acknowledged: bool = True
 ) -> Findings:
-    """Compare what callers were told with what is in *logs*.
+    """Compare the outcomes of the calls with *logs*.
 
     Not *acknowledged*: a producer with acks=0 has told of every record that it was delivered, and knows of none.
     """

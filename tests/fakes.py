@@ -1,4 +1,4 @@
-"""Stand-ins for what does I/O, each of which a test tells what happens. `test_fakes` compares them with the real ones."""
+"""Fakes for classes that do I/O, controlled by the test. `test_fakes` compares them with the real classes."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class FakePool:
 
 @dataclass
 class FakeUpdater:
-    """Knows what the test tells it; `topic` waits until the test answers."""
+    """Metadata updater with topics from the test; `topic` waits until the test answers."""
 
     snapshot: MetadataSnapshot = field(default_factory=MetadataSnapshot)
     refreshes: list[frozenset[str] | None] = field(default_factory=list)

@@ -82,7 +82,7 @@ def test_files_have_at_most_500_lines(path: Path) -> None:
 
 @pytest.mark.parametrize("path", NAMED_FIRST, ids=name)
 def test_modules_begin_with_a_docstring(path: Path) -> None:
-    """A thing has a name; "What happens when …" sends the reader to the end of the sentence to find it."""
+    """Docstrings name their subject; "What happens when …" puts it at the end of the sentence."""
     first = ast.get_docstring(parsed(path)) or ""
     assert first.split()[0] not in {"What", "Who", "Whether", "How", "Where", "When", "Which", "From"}
 
@@ -125,7 +125,7 @@ def test_producer_logs_through_its_steps() -> None:
 
 
 def test_accumulator_alone_writes_its_counters() -> None:
-    """What it counts is what was said to it: `enter`, `arrived`, `leave`, `hold`, `resolved`, `release`."""
+    """Its counters change only in `enter`, `arrived`, `leave`, `hold`, `resolved` and `release`."""
     found = {
         (name(path), field)
         for path in SOURCES
@@ -164,7 +164,7 @@ def written_counters(tree: ast.AST) -> Iterator[str]:
 
 
 def test_batch_alone_writes_its_fields() -> None:
-    """What happened to it is what was called on it: each field has one place to look for whoever sets it wrongly."""
+    """A batch changes only by its methods, so each field has one place for mistakes."""
     found = {
         (name(path), function, field)
         for path in SOURCES
@@ -212,7 +212,7 @@ def written_to_batches(tree: ast.AST, function: str = "") -> Iterator[tuple[str,
 
 
 def called(expression: ast.expr) -> str:
-    """Return the last name in *expression*, which is what it is called."""
+    """Return the last name in *expression*."""
     match expression:
         case ast.Name(id=last) | ast.Attribute(attr=last):
             return last
@@ -236,7 +236,7 @@ def fields_of_batches_alone() -> frozenset[str]:
 
 
 def fields_of(of: ast.ClassDef) -> Iterator[str]:
-    """Yield what the class *of* declares in its body, or assigns to itself."""
+    """Yield the names that the class *of* declares in its body or assigns to `self`."""
     for declared in of.body:
         match declared:
             case ast.AnnAssign(target=ast.Name(id=field)) | ast.FunctionDef(name=field):

@@ -90,7 +90,7 @@ FILES_OF_A_SEND = 24
 
 
 def test_send_diagram_names_the_files_of_a_send() -> None:
-    """Traced in a process of its own: what other tests have sent would be in memos already."""
+    """The trace runs in its own process, because other tests fill the memos."""
     diagram = DESIGN.split("<!-- send: begin -->")[1].split("<!-- send: end -->")[0]
     program = [sys.executable, "-m", "benchmarks.trace_send"]
     pure = os.environ | {"AIOPRODUCER_PURE": "1"}  # tracers do not see calls in C

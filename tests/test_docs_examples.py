@@ -149,7 +149,7 @@ def test_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> None:
 
 
 def printed_by(page: str, kafka_cluster: ThreadedCluster, **addresses: str) -> list[str]:
-    """Run the programs of *page*, and return what each has printed."""
+    """Run the programs of *page*, and return the output of each."""
     addresses["localhost:9092"] = kafka_cluster.bootstrap_servers
     printed = []
     for program in re.findall(r"```python\n(.*?)```", page, re.DOTALL):

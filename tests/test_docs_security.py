@@ -50,7 +50,7 @@ def programs() -> list[Any]:
 
 @contextmanager
 def token_endpoint() -> Iterator[str]:
-    """Run an OAuth server that gives everybody with the right secret a token."""
+    """Run an OAuth server that issues a token for the right secret."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -77,7 +77,7 @@ def token_endpoint() -> Iterator[str]:
 
 
 def write_files(cluster: ThreadedCluster, folder: Path) -> None:
-    """Write what the programs read, as Strimzi, a vault or a JVM's administrator would."""
+    """Write the input files of the programs, as Strimzi, a vault or an administrator of a JVM would."""
     for name in ("cluster-ca", "user", "secrets"):
         (folder / name).mkdir()
     for name in ("ca.pem", "cluster-ca/ca.crt"):

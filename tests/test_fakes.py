@@ -32,7 +32,7 @@ OTHER = 2
 
 
 class Pair(NamedTuple):
-    """A fake, what it stands for, and what it has besides, for tests alone."""
+    """A fake, its real class, and its extra attributes for tests."""
 
     fake: type[Any]
     stands_for: type[Any]
@@ -79,7 +79,7 @@ each_fake = pytest.mark.parametrize(
 
 
 def public(kind: type[Any]) -> set[str]:
-    """Return what users of *kind* may touch: what it defines, and what its `__init__` gives an instance."""
+    """Return the public attributes of *kind*: those of the class and those set in `__init__`."""
     names = {*dir(kind), *inspect.get_annotations(kind)}
     if not dataclasses.is_dataclass(kind):
         names.update(re.findall(r"self\.(\w+)\b[^=()]* =", inspect.getsource(kind.__init__)))

@@ -42,7 +42,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def runs(browser: str) -> bool:
-    """Whether it is one, and not a stand-in that says how to get it."""
+    """True if *browser* is a real browser, and no placeholder that names the package to install."""
     return subprocess.run([browser, "--version"], check=False, capture_output=True).returncode == 0
 
 

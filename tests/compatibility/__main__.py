@@ -101,7 +101,7 @@ def cloned(name: str) -> Path:
 def run(
     command: list[str | Path], environment: dict[str, str], where: Path, *, check: bool = True
 ) -> str | None:
-    """Return what a program prints; None, and say it, if it fails."""
+    """Return the output of a program; if the program fails, print the output and return None."""
     done = subprocess.run(
         command, env=environment, cwd=where, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )

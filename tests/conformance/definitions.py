@@ -1,4 +1,4 @@
-"""Kafka's own message definitions (`common/message/*.json`), out of the jar of the Java client, in our terms."""
+"""Kafka's message definitions (`common/message/*.json`) from the jar of the Java client, in terms of this package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ZERO: dict[str, object] = {"string": "", "bytes": b"", "uuid": bytes(16), "reco
 
 @dataclass(frozen=True)
 class Described:
-    """What one version has at one place of a message."""
+    """The field at one place of a message in one version."""
 
     name: str
     type: str
@@ -52,14 +52,14 @@ def versions(text: str) -> tuple[int, int]:
 
 
 def as_kafka_says(name: str, version: int) -> tuple[Described, ...]:
-    """Describe what *version* has of the message that Kafka calls *name*."""
+    """Describe the fields of Kafka's message *name* in *version*."""
     kafka = definition(name)
     common = {f"[]{each['name']}": each["fields"] for each in kafka.get("commonStructs", ())}
     return _kafka_fields(kafka["fields"], version, common)
 
 
 def as_declared(cls: type[Any], version: int) -> tuple[Described, ...]:
-    """Describe what *version* has of one of our messages or structs."""
+    """Describe the fields of a message or struct of this package in *version*."""
     return tuple(
         _our_field(name, spec, version) for name, spec in field_specs(cls).items() if spec.exists_in(version)
     )

@@ -1,4 +1,4 @@
-"""Our messages say what Kafka's own definitions say: names, order, types, nullability, defaults, versions, tags."""
+"""The messages equal Kafka's definitions: names, order, types, nullability, defaults, versions, tags."""
 
 from __future__ import annotations
 

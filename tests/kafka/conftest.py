@@ -58,7 +58,7 @@ def three_brokers() -> Iterator[ApacheKafka]:
 
 @pytest.fixture(scope="session")
 def secured() -> Iterator[SecuredKafka]:
-    """One broker that speaks TLS and SASL on a listener each, and looks at who writes."""
+    """One broker with listeners for TLS and SASL, and an authorizer."""
     secured = SecuredKafka()
     with secured.kafka:
         yield secured
@@ -66,14 +66,14 @@ def secured() -> Iterator[SecuredKafka]:
 
 @pytest.fixture(scope="session")
 def stands() -> Iterator[Callable[[int], Stand]]:
-    """A broker of each transaction version behind a proxy, started for whoever asks first."""
+    """A broker of each transaction version behind a proxy, started at its first use."""
     with ExitStack() as running:
         yield cache(lambda version: running.enter_context(stand_of(version)))
 
 
 @pytest.fixture(scope="session")
 def brokers() -> Iterator[Callable[[int], ApacheKafka]]:
-    """A broker of each transaction version, started for whoever asks first; a test that ends it starts it again."""
+    """A broker of each transaction version, started at its first use; a test that stops it restarts it."""
     with ExitStack() as running:
         yield cache(lambda version: running.enter_context(ApacheKafka(transaction_version=version)))
 
@@ -109,7 +109,7 @@ def new_topic(kafka: ApacheKafka, request: pytest.FixtureRequest) -> NewTopic:
 
 @pytest.fixture
 def secured_topic(secured: SecuredKafka, request: pytest.FixtureRequest) -> str:
-    """A fresh topic of three partitions on the broker that looks at who writes."""
+    """A new topic of three partitions on the broker with the authorizer."""
     name = f"{request.node.originalname}-{next(topic_numbers)}"
     secured.kafka.create_topic(name, 3)
     return name
@@ -131,7 +131,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def is_long(item: pytest.Item) -> bool:
-    """Whether *item* is marked so, and not excepted by its parameters."""
+    """True if *item* has the mark, and its parameters are no exception."""
     marker = item.get_closest_marker("long")
     if marker is None:
         return False
@@ -140,7 +140,7 @@ def is_long(item: pytest.Item) -> bool:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch the broker's jars, and have a first one leave its classes to the others."""
+    """Fetch the jars of the broker, and let a first broker create the shared class archive."""
     fetch_for(session, "kafka", share_classes)
 
 
@@ -148,7 +148,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what the brokers of a failed test had to say."""
+    """Show the logs of the brokers of a failed test."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for value in item.funcargs.values():

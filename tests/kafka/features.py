@@ -14,7 +14,7 @@ UP, DOWN = 1, 2
 
 @struct
 class FeatureUpdate:
-    """The new level of a feature, and whether that is an upgrade or a safe downgrade."""
+    """The new level of a feature, as an upgrade or a safe downgrade."""
 
     feature: str = field(STRING)
     max_version_level: int = field(INT16)
@@ -40,7 +40,7 @@ class UpdateFeaturesRequest(Request[UpdateFeaturesResponse]):
 
 
 async def switch(servers: str, feature: str, level: int, *, how: int) -> None:
-    """Change the level of a feature; return when the broker says so to who connects."""
+    """Change the level of a feature, and return when the broker reports the level to new connections."""
     host, port = servers.split(":")
     address = Address(host, int(port))
     connection = await open_connection(address, SETTINGS)

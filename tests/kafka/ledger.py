@@ -1,4 +1,4 @@
-"""Transactions of numbered records: what was told of each, compared with what other people's consumers see of it."""
+"""Transactions of numbered records: their outcomes, compared with the records that other clients read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Step: TypeAlias = Callable[[str], Awaitable[object]]
 
 
 class Outcome(Enum):
-    """What was told of a transaction."""
+    """Outcome of a transaction."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -95,7 +95,7 @@ class Ledger:
                 ) from next(each for each in reversed(self.errors) if each is not None and each.fatal)
 
     async def more(self, count: int) -> None:
-        """Wait until so many more transactions than now have been told of."""
+        """Wait until *count* more transactions have an outcome."""
         enough = self._count() + count
         async with asyncio.timeout(PATIENCE_S), self._changed:
             await self._changed.wait_for(lambda: self._count() >= enough)
@@ -145,7 +145,7 @@ class Ledger:
         return Outcome.FAILED
 
     async def check(self, *ids: str) -> dict[int, int]:
-        """Compare what was told with what is visible once *ids* are settled; return the visible records by number."""
+        """Compare the outcomes with the visible records once *ids* are settled, and return visible records by number."""
         await settled(self.servers, *ids)
         seen = await asyncio.to_thread(
             read_with_librdkafka, self.servers, self.topic, isolation_level="read_committed"

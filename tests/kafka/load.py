@@ -1,4 +1,4 @@
-"""A steady load on one topic: numbered records, and what became of each."""
+"""A steady load on one topic: numbered records and their outcomes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sent:
 
     @property
     def place(self) -> tuple[int, int] | None:
-        """The partition and offset that were told, if it was acknowledged."""
+        """Partition and offset of the record if it was acknowledged."""
         return self.outcome[1:3] if isinstance(self.outcome, RecordMetadata) else None
 
     @property
@@ -94,7 +94,7 @@ class Load:
         return sent
 
     async def acknowledged_by(self, partitions: int) -> None:
-        """Wait until each of so many partitions has acknowledged a record that was sent after this call."""
+        """Wait until each of *partitions* partitions has acknowledged a record sent after this call."""
         start, expected = len(self.sent), set(range(partitions))
         await self.until(lambda: {sent.place[0] for sent in self.sent[start:] if sent.place} >= expected)
 
@@ -140,7 +140,7 @@ class Load:
 
 
 def outcome_of(future: asyncio.Future[RecordMetadata]) -> RecordMetadata | ProducerError:
-    """Return what a done Future holds; no other errors may be in it."""
+    """Return the outcome of a done Future; other errors are raised."""
     error = future.exception()
     if error is None:
         return future.result()

@@ -1,4 +1,4 @@
-"""The checker of a load on a real broker: what holds everywhere, and what is promised to those who are not asked."""
+"""The checker of a load on a real broker: general invariants and the promises of the default settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GRACE_S: Final = 1.0
 
 
 def logs_of(topic: str, log: list[Record]) -> Logs:
-    """Return what another client has found in *topic*, for the checker."""
+    """Return the records that another client reads from *topic*, for the checker."""
     found: dict[tuple[str, int], dict[int, bytes]] = {}
     for each in log:
         found.setdefault((topic, each.partition), {})[each.offset] = each.value or b""
@@ -23,7 +23,7 @@ def logs_of(topic: str, log: list[Record]) -> Logs:
 
 
 def check_records(load: Load, log: list[Record]) -> None:
-    """Compare what the records of *load* were told with what another client reads in the *log*.
+    """Compare the outcomes of the records of *load* with the *log* that another client reads.
 
     A record before `load.fresh_from` may have been acknowledged and be gone, with a topic that was deleted;
     all else holds for it, too.

@@ -1,4 +1,4 @@
-"""What a producer logs, to wait for: of what goes on inside, nothing else tells."""
+"""Waits for log lines of a producer, the only sign of some internal steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transactional producer that is nothing but requests: it does what a test tells it, wrong or right."""
+"""A transactional producer of plain requests: the test chooses each request, valid or invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read a whole topic back with other people's clients: what they see is what was written."""
+"""Read a whole topic back with other clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of every shape, the ways to send them, and what a consumer is to see of them."""
+"""Records of every shape, the ways to send them, and the expected records of a consumer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
     timestamp_ms: int
 
     def as_read(self, sent: RecordMetadata) -> Record:
-        """Return what a consumer is to see if *sent* is true."""
+        """Return the record that a consumer has to read if *sent* is correct."""
         return Record(
             sent.partition, sent.offset, self.key, self.value, self.headers, self.timestamp_ms, False
         )

@@ -1,4 +1,4 @@
-"""What clients of `SecuredKafka` need: options for each of its listeners, tokens, and who may do what."""
+"""Clients of `SecuredKafka`: options for each of its listeners, tokens and permissions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SOON_S: Final = 10.0
 def options(
     kafka: SecuredKafka, listener: str, mechanism: MechanismName | None = None, user: str = "alice"
 ) -> ProducerOptions:
-    """Return what a producer needs for *listener*, as *user*."""
+    """Return the options of a producer for *listener* as *user*."""
     protocol: SecurityProtocolName = "PLAINTEXT" if listener == "PLAINTEXT" else PROTOCOLS[listener]
     chosen: ProducerOptions = {"security_protocol": protocol}
     if protocol.endswith("SSL"):
@@ -68,12 +68,12 @@ def connect(
     mechanism: MechanismName | None = None,
     **others: Unpack[ProducerOptions],
 ) -> Producer:
-    """Return a producer for *listener*, as alice unless *others* say something else."""
+    """Return a producer for *listener*, as alice unless *others* have another user."""
     return Producer(kafka.at(listener), **(options(kafka, listener, mechanism) | others))
 
 
 def unsigned(subject: str, lives_s: float = 3_600) -> str:
-    """Return a JWT that nobody has signed: Kafka takes them unless it is told not to."""
+    """Return an unsigned JWT, which Kafka accepts by default."""
     now = time.time()
     claims = {"sub": subject, "iat": now, "exp": now + lives_s}
     return f"{_part({'alg': 'none'})}.{_part(claims)}."
@@ -90,13 +90,13 @@ def written(path: Path, *texts: str) -> str:
 
 
 def values(kafka: SecuredKafka, topic: str, *, at_least: int = 0) -> list[bytes | None]:
-    """Return the values alone, once there are *at_least* so many."""
+    """Return the values once there are *at_least* values."""
     servers = kafka.kafka.bootstrap_servers
     return [record.value for record in await_records(servers, topic, lambda log: len(log) >= at_least)]
 
 
 def admin(kafka: SecuredKafka) -> AdminClient:
-    """Return somebody who may do everything."""
+    """Return an admin client with all permissions."""
     return AdminClient({"bootstrap.servers": kafka.kafka.bootstrap_servers, "log_level": 0})
 
 

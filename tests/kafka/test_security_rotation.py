@@ -68,7 +68,7 @@ async def test_next_connection_presents_a_renewed_certificate(
 
 
 async def sent_after_reset(producer: Producer, topic: str, value: bytes) -> None:
-    """Lose connections until one shows who may write: files that were no good are looked at after a while."""
+    """Lose connections until a new one uses the new files; invalid files are read again after a while."""
     while True:
         reset(producer)
         try:
@@ -79,7 +79,7 @@ async def sent_after_reset(producer: Producer, topic: str, value: bytes) -> None
 
 
 async def test_changed_password_is_used(secured: SecuredKafka, secured_topic: str) -> None:
-    """On one side before the other: first on the broker's, then on ours."""
+    """The broker changes first, then the client."""
     user, current = secured_topic, "first"
     set_password(secured, user, current)
     allow(secured, user, AclOperation.WRITE, [secured_topic])

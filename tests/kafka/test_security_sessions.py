@@ -99,7 +99,7 @@ async def test_reauthentication_harms_no_stream(
 
 
 def told_of_losses(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what was logged of connections that were lost: a session goes on where it is."""
+    """Return the log lines of lost connections; re-authentication keeps the connection."""
     lost = ("connection.lost", "connection.failed")
     return [each.getMessage() for each in caplog.records if each.getMessage().startswith(lost)]
 

@@ -92,7 +92,7 @@ async def test_broker_accepts_pushed_metrics(receiver: Receiver, transactional_i
 
 
 async def test_metric_names_are_those_of_the_jvm_client(receiver: Receiver) -> None:
-    """What it pushes and we do not is of threads, selectors and the like; what we push, it has."""
+    """All metrics pushed here are pushed by the JVM client, which adds those of its threads and selectors."""
     servers = (f"bootstrap.servers={receiver.kafka.bootstrap_servers}", "client.id=theirs")
     with java_producing(*servers):  # two pushes with records: by then some were answered
         theirs = await pushes(receiver, "theirs", lambda found: sum(sent([each]) > 0 for each in found) >= 2)

@@ -21,7 +21,7 @@ def both(brokers: Callable[[int], ApacheKafka], request: pytest.FixtureRequest) 
 
 
 def seen(bootstrap_servers: str, topic: str) -> dict[str, list[tuple[int, int, bytes | None]]]:
-    """Return what consumers see, by their isolation level; offsets show where markers are."""
+    """Return the visible records by isolation level; gaps in offsets are markers."""
     return {
         level: [
             (record.partition, record.offset, record.value)

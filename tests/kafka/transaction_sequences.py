@@ -34,7 +34,7 @@ class Recorder:
         return raw
 
     async def note(self, what: str, raw: RawProducer, answered: Awaitable[int]) -> None:
-        """Write down what *raw* is answered."""
+        """Store the answers to *raw*."""
         epoch = raw.epoch
         self.told.append((what, await answered, raw.epoch - epoch))
 

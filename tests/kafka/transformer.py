@@ -21,7 +21,7 @@ PARTITIONS = 3
 
 
 class Transformer:
-    """A member of a group; what it has read and what it has written are committed together.
+    """A member of a group that commits its input offsets and its output together.
 
     *killed_at* is a step: "written", "offsets", "committed". It kills itself there in its third transaction.
     """

@@ -33,7 +33,7 @@ class Loads:
         return iter(self._loads)
 
     async def acknowledged_by(self, partitions: int = PARTITIONS) -> None:
-        """Wait until each of so many partitions has acknowledged a record that was sent after this call."""
+        """Wait until each of *partitions* partitions has acknowledged a record sent after this call."""
         await asyncio.gather(*(load.acknowledged_by(partitions) for load in self._loads))
 
     async def piled_up(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A process that writes one transaction, says what it has done, and waits at a step to be killed.
+"""A process that writes one transaction, prints its steps, and waits at a step to be killed.
 
 python -m tests.kafka.writer SERVERS ID TOPIC STEP[!] abort|commit|prepare
 
@@ -45,7 +45,7 @@ async def write(servers: str, name: str, topic: str, last: str, end: str) -> Non
 
 
 async def run(arguments: list[str]) -> None:
-    """Say what went wrong, if anything does."""
+    """Print the error if the process fails."""
     try:
         await write(*arguments)
     except ProducerError as error:

@@ -1,4 +1,4 @@
-"""An Apache Kafka that asks a KDC who we are: for the tests of this directory, which `make test-kerberos` runs."""
+"""An Apache Kafka with a KDC, for the tests of this directory, which `make test-kerberos` runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ topic_numbers = itertools.count()
 
 
 def missing() -> list[str]:
-    """Return what these tests need and this machine lacks, each with how to get it."""
+    """Return the missing programs of this machine, each with its installation command."""
     lacks = []
     if programs := missing_programs():
         lacks.append(
@@ -101,7 +101,7 @@ def topic(kerberized: SecuredKafka, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def no_tickets(kdc: Kdc, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Let libkrb5 know of this realm alone, and have no ticket until a test gets one."""
+    """Configure libkrb5 for this realm only, without a ticket until a test gets one."""
     monkeypatch.setenv("KRB5_CONFIG", str(kdc.config))
     monkeypatch.setenv("KRB5CCNAME", f"FILE:{tmp_path / 'none.cache'}")
 
@@ -114,7 +114,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Say what is missing; fetch the broker's jars."""
+    """Report missing programs, and fetch the jars of the broker."""
     wanted = any(item.get_closest_marker("kerberos") for item in session.items)
     if wanted and not session.config.option.collectonly and (lacks := missing()):
         raise pytest.UsageError("\n- ".join(("the tests of Kerberos need what is not here:", *lacks)))

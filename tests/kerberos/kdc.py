@@ -55,7 +55,7 @@ kdc = STDERR
 
 
 class KdcFailed(RuntimeError):
-    """The KDC, or a tool of it, did not do what it was told."""
+    """The KDC or one of its tools has failed."""
 
 
 def missing_programs() -> list[str]:
@@ -125,7 +125,7 @@ class Kdc:
         os.killpg(self._process.pid, signal.SIGCONT)
 
     def _await_started(self) -> None:
-        """Read what the KDC says until it serves; a thread reads on, so that it is never held up."""
+        """Read the output of the KDC until it serves; a thread reads on, so that a full pipe never blocks it."""
         assert self._process.stderr is not None
         said = b""
         while STARTED.encode() not in said:

@@ -64,14 +64,14 @@ NAMED: Final = {**CORE, **UNEXPLAINED}
 
 
 class Change(NamedTuple):
-    """What a mutant changes, without the place: that is another one whenever the module is edited."""
+    """The change of a mutant without its line number, which changes with every edit of the module."""
 
     removed: tuple[str, ...]
     added: tuple[str, ...]
 
     @classmethod
     def of(cls, diff: str) -> Change:
-        """Return what *diff* changes."""
+        """Return the change in *diff*."""
         lines = [each for each in diff.splitlines() if not each.startswith(("---", "+++"))]
         removed, added = (
             tuple(each[1:].strip() for each in lines if each.startswith(sign)) for sign in ("-", "+")
@@ -138,7 +138,7 @@ def prepare(module: str) -> None:
 
 
 def mutants(module: str) -> list[Mutant]:
-    """Make the mutants of *module*, run the tests on each, and return what became of them."""
+    """Make the mutants of *module*, run the tests on each, and return their results."""
     prepare(module)
     said = mutmut("run", "--max-children", "1")
     results = mutmut("results", "--all", "true").stdout
@@ -150,7 +150,7 @@ def mutants(module: str) -> list[Mutant]:
 
 
 def check(module: str, known: list[Change]) -> bool:
-    """Say what became of the mutants of *module*; return whether that is good enough."""
+    """Print the results of the mutants of *module*, and return True if they suffice."""
     found = mutants(module)
     left = known.copy()
     unexplained = []

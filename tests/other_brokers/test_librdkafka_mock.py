@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster, which users of confluent-kafka test against: brokers that somebody else wrote.
+"""librdkafka's mock cluster, an independent broker that users of confluent-kafka test against.
 
 It lives in a client of librdkafka's and listens on real sockets. It has a mind of its own: the topics that it is asked
 for exist, with four partitions; it answers requests with acks=0, says too much in Metadata, and for it any record came

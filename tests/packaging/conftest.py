@@ -48,5 +48,5 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
 
 @pytest.fixture(scope="session")
 def clean_python(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the Python of an environment with our wheel, no extra, and what it pulls in."""
+    """Yield the Python of an environment with the wheel and its dependencies, without extras."""
     return make_environment(tmp_path_factory.mktemp("clean"), str(distributions.wheel))

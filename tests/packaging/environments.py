@@ -25,7 +25,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> subprocess.CompletedPr
 
 
 def succeed(*command: str | Path, cwd: Path | None = None) -> str:
-    """Run *command* and return what it printed; if it fails, the test does, with all that it said."""
+    """Run *command* and return its output; if it fails, fail the test with the whole output."""
     done = run(*command, cwd=cwd)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

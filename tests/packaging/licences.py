@@ -1,4 +1,4 @@
-"""The tables of docs/licences.md, from what the installed packages say of themselves.
+"""The tables of docs/licences.md, from the metadata of the installed packages.
 
 Write them anew: python -m tests.packaging.licences
 """
@@ -45,7 +45,7 @@ SPDX = {
 
 
 def licence(package: str) -> str:
-    """Return the licence of *package*: its expression, else its name, else what its classifiers say.
+    """Return the licence of *package*: its expression, its name or its classifiers.
 
     Raises: PackageNotFoundError if it is not installed.
     """
@@ -61,7 +61,7 @@ def licence(package: str) -> str:
 
 
 def requirements(package: str, extra: str) -> Iterable[Requirement]:
-    """Yield what *package* needs on any of the Pythons, with *extra*; "" is none."""
+    """Yield the requirements of *package* on any of the Pythons with *extra*; "" means no extra."""
     if package == "aioproducer":
         listed = EXTRAS[extra] if extra else PROJECT["dependencies"]
     else:

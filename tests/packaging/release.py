@@ -1,4 +1,4 @@
-"""What stands in the way of a release of this checkout, all of it at once, before anything is uploaded.
+"""All obstacles to a release of this checkout, listed before the upload.
 
 Look: make release-check, which builds into .cache/dist, and then runs: python -m tests.packaging.release .cache/dist
 """
@@ -50,7 +50,7 @@ def of_changelog(text: str, version: str) -> Iterator[str]:
 
 
 def of_checkout(root: Path, version: str) -> Iterator[str]:
-    """Yield what is not committed in the checkout at *root*, and tags at its commit that are of no such *version*."""
+    """Yield uncommitted files in the checkout at *root*, and tags at its commit other than *version*."""
     if not (root / ".git").exists():
         yield f"{root} is no git checkout"
         return
@@ -63,7 +63,7 @@ def of_checkout(root: Path, version: str) -> Iterator[str]:
 
 
 def of_distributions(folder: Path, version: str) -> Iterator[str]:
-    """Yield what an index would refuse, or not show as meant, of the wheel and the sdist in *folder*."""
+    """Yield parts of the wheel and the sdist in *folder* that an index would refuse or not show as intended."""
     wheel = folder / f"aioproducer-{version}-py3-none-any.whl"
     sdist = folder / f"aioproducer-{version}.tar.gz"
     if {*folder.iterdir()} != {wheel, sdist}:
@@ -113,7 +113,7 @@ def complaints(root: Path, folder: Path, version: str) -> Iterator[str]:
 
 
 def main(folder: Path) -> None:
-    """Say whether what is in *folder* may be uploaded. Raises: SystemExit if not."""
+    """Print that the files in *folder* may be uploaded. Raises: SystemExit if not."""
     found = [*complaints(ROOT, folder, __version__)]
     if found:
         raise SystemExit("\n".join([f"{__version__} cannot be released:", *(f"- {each}" for each in found)]))

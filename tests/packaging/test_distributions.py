@@ -36,7 +36,7 @@ PUBLIC_HOSTS = {"github.com", "kafka.apache.org", "pypi.org"}
 
 
 def files_below(folder: Path) -> set[str]:
-    """Return the files of *folder*, by their paths in the checkout, without what tools leave behind."""
+    """Return the files of *folder*, by their paths in the checkout, without caches of tools."""
     return {
         str(path)
         for path in (each.relative_to(ROOT) for each in folder.rglob("*") if each.is_file())

@@ -27,7 +27,7 @@ LINGERING: dict[str, Any] = {"linger_ms": 50, "compression_type": "gzip"}
 
 
 def alias(node: int) -> str:
-    """Return a host name of *node* that is in no certificate, as long as the one that is."""
+    """Return a host name of *node* that is in no certificate, with the length of the certified name."""
     return f"broker-{'abcdef'[node - 1]}.memory"
 
 

@@ -92,7 +92,7 @@ class TestCalls:
 
         assert await of_both(ask, transactional_id="me") == ["ValueError", None]
 
-    @row("an invalid argument: a missing partition, neither key nor value")
+    @row("an invalid argument: a missing partition, no key and no value")
     @pytest.mark.parametrize("record", [{"value": b"v", "partition": -1}, {"value": None}], ids=str)
     async def test_wrong_argument_raises_a_different_error(self, record: dict[str, Any]) -> None:
         got = await of_both(lambda producer, _: producer.send(TOPIC, **record))

@@ -15,7 +15,7 @@ from tests.scenarios.rig import TOPIC, cluster, now, producing, scenario, settle
 
 
 def nothing_is_pending() -> bool:
-    """Whether all cancellations of this task were taken back, as who ends a scope or timeout has to."""
+    """True if all cancellations of this task were undone, as the owner of a scope or timeout has to do."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() == 0
 

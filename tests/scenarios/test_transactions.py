@@ -169,7 +169,7 @@ async def test_failure_before_the_append_requires_an_abort() -> None:
 async def test_abort_during_compression_delays_no_transaction(
     version: int, before: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has sequences, and was never written: the next transaction needs another epoch, though nobody knows of this one."""
+    """The batch has sequences and was never written, so the next transaction needs another epoch."""
 
     async def compress_for_a_second(encoder: Encoder, batches: Sequence[Batch]) -> Unencodable:
         await asyncio.sleep(encoder.leaves_loop(batches))

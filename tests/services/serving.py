@@ -73,7 +73,7 @@ class Program:
         self.said = ""
 
     async def _read(self) -> None:
-        """Read what it says as soon as it says it: a pipe that is full would hold it up."""
+        """Read the output of the program at once, because a full pipe would block it."""
         async for line in self._output:
             self.said += line.decode()
             if not self.base_url and (found := re.search(r"http://127\.0\.0\.1:\d+", self.said)):

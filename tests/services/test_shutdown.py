@@ -37,7 +37,7 @@ def check_logs(crowd: Crowd, cluster: ThreadedCluster) -> None:
 
 @asynccontextmanager
 async def slow_click(service: Program) -> AsyncIterator[Callable[[], Awaitable[bytes]]]:
-    """Send the head of a request, and yield what sends its body and returns the first line of the answer."""
+    """Send the head of a request, and yield a function that sends its body and returns the status line."""
     reader, writer = await asyncio.open_connection(*service.address)
     body = b'{"page": "/slow"}'
     head = f"POST /clicks HTTP/1.1\r\nHost: shop\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""What the calls return, and which errors say what."""
+"""Types of the results of calls, and of attributes of errors."""
 
 from __future__ import annotations
 

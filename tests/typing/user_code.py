@@ -1,4 +1,4 @@
-"""What users hand in: serializers, interceptors and partitioners, in every shape that they may have."""
+"""Serializers, interceptors and partitioners of users, in every valid form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_json(value: dict[str, int]) -> bytes:
 
 
 class Prefixed:
-    """A serializer that is a class of its own, and inherits from nothing of ours."""
+    """A serializer class without a base class of this package."""
 
     def serialize(self, topic: str, headers: HeaderList, value: str | None) -> bytes | None:
         headers.append(("for", topic.encode()))
@@ -102,7 +102,7 @@ class Stamped(Interceptor):
 
 
 class Counted:
-    """It hears of records, with their headers, and does nothing else."""
+    """An interceptor that receives outcomes with headers, and nothing else."""
 
     def on_acknowledgement(
         self,
@@ -114,7 +114,7 @@ class Counted:
 
 
 class Timed:
-    """It hears how long each record took."""
+    """An interceptor that receives the latency of each record."""
 
     def on_acknowledgement(
         self,

@@ -1,4 +1,4 @@
-"""What wraps a producer hands its options on, with their types."""
+"""Wrappers of a producer that pass its options on with their types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def our_producer(**options: Unpack[ProducerOptions]) -> AsyncGenerator[Pro
 
 
 class AuditedProducer(Producer):
-    """A subclass stays what it is, however it is made."""
+    """Constructors of a subclass return the subclass."""
 
     def __init__(self, where: str, **options: Unpack[ProducerOptions]) -> None:
         super().__init__(where, **options)

@@ -1,4 +1,4 @@
-"""A Faust app that sends by key, and knows where its keys go."""
+"""A Faust app that sends by key and checks the partitions of its keys."""
 
 from __future__ import annotations
 

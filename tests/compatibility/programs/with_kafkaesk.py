@@ -1,4 +1,4 @@
-"""A kafkaesk application that publishes models, and asks whether its producer is healthy."""
+"""A kafkaesk application that publishes models and checks the health of its producer."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ async def topic_recreated_at_once(world: World) -> None:
 
 
 def topic_unknown(stale_answers: int) -> Fault:
-    """A leader does not know the topic, once; nor do the next so many answers about it."""
+    """A leader lacks the topic once, and so do the next *stale_answers* metadata responses."""
 
     async def fault(world: World) -> None:
         await strike(answer(UnknownTopicOrPartition))(world)

@@ -189,7 +189,7 @@ class Troubles:
         self._rule(request).throttle(int(s * 1_000))
 
     async def replicas_missing(self) -> None:
-        """Have too few replicas to append, or to acknowledge what was appended."""
+        """Have too few replicas to append, or to acknowledge an append."""
         errors = (NotEnoughReplicas, NotEnoughReplicas, NotEnoughReplicasAfterAppend, RequestTimedOut)
         error = self.chance.choice(errors)
         self._say(f"too few replicas: {error.__name__}")

@@ -170,7 +170,7 @@ class Passing:
 
 
 class Hearing:
-    """An interceptor with another one of them, which calls its arguments what it likes."""
+    """An interceptor with `on_acknowledgement` alone, whose arguments have other names."""
 
     def on_acknowledgement(
         self, where: RecordMetadata | None, why: ProducerError | None, which: TopicPartition
@@ -385,7 +385,7 @@ def test_interceptor_types_accept_some_of_the_methods() -> None:
 
 
 def test_partitioner_types_accept_all_forms_of_sticky() -> None:
-    """These calls are checked by mypy, too."""
+    """Type checkers check these calls as well."""
     first, own, of_all = First(), OfItsOwn(keyless_is_sticky=True), OfAll()
     assert ProducerConfig(bootstrap_servers="a:9092", partitioner=first).partitioner is first
     assert ProducerConfig(bootstrap_servers="a:9092", partitioner=own).partitioner is own

@@ -63,7 +63,7 @@ def test_collector_does_not_track_receipts_after_callbacks() -> None:
 
 
 class Lost:
-    """A witness of what is freed."""
+    """An object whose collection is observed."""
 
 
 def test_losing_the_loop_frees_receipts_and_the_tasks_that_wait() -> None:

@@ -13,7 +13,7 @@ class Nodes:
         self.latencies = BrokerLatencies(lambda: self.now)
 
     def answer(self, node_id: int, took_s: float) -> None:
-        """Let a node take so long for a request."""
+        """Let a node answer a request after *took_s*."""
         self.latencies[node_id].sent(self.now)
         self.now += took_s
         self.latencies[node_id].answered(self.now)

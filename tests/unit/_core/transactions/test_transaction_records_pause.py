@@ -13,7 +13,7 @@ NATURAL_S = 0.001
 def transaction(
     pause: MarkersPause, produce_s: float, end_s: float = 0.001, natural_s: float = NATURAL_S
 ) -> float:
-    """Return the pause behind one whose first Produce was answered within *produce_s*, and EndTxn within *end_s*."""
+    """Return the pause after a transaction whose Produce took *produce_s* and whose EndTxn took *end_s*."""
     pause.ended(100.0, end_s)
     pause.wrote(100.0 + max(natural_s, pause.seconds))
     pause.answered(produce_s)
