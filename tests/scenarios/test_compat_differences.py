@@ -227,7 +227,7 @@ class TestOutcomes:
 
 
 class TestBatches:
-    @row("records without a key")
+    @row("partition of records without a key")
     async def test_keyless_records_stick_to_one_partition(self) -> None:
         async def ask(producer: Any, _: Cluster) -> set[int]:
             futures = [await producer.send(TOPIC, b"v") for _ in range(40)]
