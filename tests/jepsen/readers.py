@@ -31,7 +31,7 @@ class Readers:
         self._deadline = float("inf")
         confluent, kafka_python = self._confluent, self._kafka_python
         self._threads = [
-            threading.Thread(target=self._read, args=arguments, daemon=True)
+            threading.Thread(target=self._read, name=arguments[0], args=arguments, daemon=True)
             for arguments in (
                 ("confluent", COMMITTED, confluent(COMMITTED)),
                 ("confluent-uncommitted", UNCOMMITTED, confluent(UNCOMMITTED)),
@@ -55,7 +55,10 @@ class Readers:
         self._deadline = time.monotonic() + END_S
         self._ends = last_stable
         for thread in self._threads:
-            thread.join()
+            thread.join(2 * END_S)
+            # Consumer.close() of confluent-kafka blocked forever after an hour of faults.
+            if thread.is_alive():
+                self._record("reader not closed", reader=thread.name)
 
     def _latest(self, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED) -> dict[int, int]:
         admin = AdminClient({"bootstrap.servers": self._servers, "log_level": 0})
