@@ -96,27 +96,22 @@ class PythonClockFields:
 
 
 class PythonLockFields:
-    """Field of a topic's append lock."""
+    """Field of a topic's append lock, documented in `AppendLock`."""
 
     __slots__ = ("held",)
 
     held: bool
-    """True while a call holds the lock. Without a holder no call waits for the lock."""
 
 
 class PythonTopicFields:
-    """Fields of a topic."""
+    """Fields of a topic, documented in `TopicQueues`."""
 
     __slots__ = ("append_lock", "by_partition", "leaders", "sticky")
 
     append_lock: Any
-    """Lock of the calls that wait before they append."""
     by_partition: Mapping[int, Any]
-    """Queue of each partition with records. An index creates a missing queue; `get` returns None instead."""
     leaders: Sequence[int]
-    """Node id of each partition's leader, or NO_LEADER. Empty while the topic is unknown."""
     sticky: Any
-    """Queue for records without a key and without a partition, or None before the first such record."""
 
 
 class PythonQueueFields:
@@ -129,22 +124,16 @@ class PythonQueueFields:
 
 
 class PythonBatchFields:
-    """Fields of a batch."""
+    """Fields of a batch, documented in `Batch`."""
 
     __slots__ = ("columns", "held", "kind", "last", "limit", "size")
 
     columns: Any
-    """Records of the batch."""
     kind: Any
-    """Kind of the last stretch's waiters if a single record may join the stretch, else None."""
     last: Any
-    """Waiters of the last stretch."""
     size: int
-    """Size compared with `limit`, in bytes."""
     held: int
-    """Memory held of the budget, in bytes."""
     limit: int
-    """Size at which an open batch leaves the fast path, in bytes; 0 closes the batch to new calls."""
 
 
 if TYPE_CHECKING:  # one static type for both implementations

@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Final, NamedTuple, Protocol
-
-
-class UniformSource(Protocol):
-    """Subset of `random` (the module, or a seeded `random.Random`) used by `Backoff`."""
-
-    def uniform(self, a: float, b: float, /) -> float:
-        """Return a float between *a* and *b*."""
+from typing import Final, NamedTuple
 
 
 class Backoff(NamedTuple):
@@ -25,11 +18,12 @@ class Backoff(NamedTuple):
     multiplier: float = 2.0
     jitter: float = 0.2
 
-    def delay_s(self, attempt: int, rng: UniformSource = random) -> float:
-        """Return the wait after failure number *attempt* (from 0), in seconds."""
+    def delay_s(self, attempt: int, draw: float | None = None) -> float:
+        """Return the wait after failure number *attempt* (from 0), in seconds; *draw*, 0 to 1, is random by default."""
         # The exponent has a limit, because 2.0 ** 1024 overflows, and a long outage may have more attempts.
         unspread_s = min(self.max_s, self.initial_s * self.multiplier ** min(attempt, 64))
-        return min(self.max_s, unspread_s * rng.uniform(1 - self.jitter, 1 + self.jitter))
+        at = random.random() if draw is None else draw
+        return min(self.max_s, unspread_s * (1 + self.jitter * (2 * at - 1)))
 
 
 MARKERS_BACKOFF: Final = Backoff(0.01, 0.2)

@@ -63,11 +63,8 @@ class InterceptorChain:
         for interceptor, method, arguments in self._on_acknowledgement:
             try:
                 method(*outcome[:arguments])
-            except (
-                KeyboardInterrupt,
-                SystemExit,
-            ) as interrupt:  # the caller is a callback or task of the producer
-                pass_on(interrupt)
+            except (KeyboardInterrupt, SystemExit) as interrupt:
+                pass_on(interrupt)  # the caller is a callback or task of the producer
             except BaseException as failure:  # noqa: BLE001 - user code may raise anything
                 self._log_failure(interceptor, "on_acknowledgement", failure)
 

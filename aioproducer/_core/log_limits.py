@@ -77,12 +77,9 @@ class LogLimits:
         episode = self._episodes.get(event, {}).get(subject)
         if episode is None or episode.over_at is not None:
             return False
-        line = episode.recovers(_now(), message, args)
+        write = episode.recovers(_now(), message, args)
         self._schedule_check()
-        if line is None:
-            episode.logger.debug(message, *args)
-        else:
-            line()
+        write()
         return True
 
     def close(self) -> None:
@@ -165,11 +162,11 @@ class _Episode:
         self._level, self._logged_at = max(level, self._level), now
         return True
 
-    def recovers(self, now: float, message: str, args: tuple[object, ...]) -> Callable[[], None] | None:
-        """Record the recovery; return the writer of its line if the line must be logged immediately."""
+    def recovers(self, now: float, message: str, args: tuple[object, ...]) -> Callable[[], None]:
+        """Record the recovery; return the writer of its line, at DEBUG if the event has recovered before."""
         self.over_at, self._end = now, (message, args)
         if self._flaps:
-            return None
+            return partial(self.logger.debug, message, *args)
         self._flaps = True
         return self.ends("", "")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from operator import index, not_
+from functools import partial
+from operator import index, is_, not_
 from typing import ClassVar, Final, Protocol, TypeAlias, runtime_checkable
 
 PartitionFunction: TypeAlias = Callable[[bytes | None, Sequence[int], Sequence[int]], int]
@@ -86,25 +87,6 @@ class Murmur2Partitioner:
         return murmur2(key)
 
 
-class Murmur3Partitioner:
-    """Partitioner by murmur3 of the key (x86, 32 bits, seed 0), which Kafka's own clients do not use."""
-
-    keyless_is_sticky: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        from mmh3 import hash as murmur3  # noqa: PLC0415 - other partitioners need no mmh3
-
-        self._hash = murmur3
-
-    def partition(
-        self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
-    ) -> int | None:
-        """Choose among all partitions, as `Murmur2Partitioner` does."""
-        if key is None:
-            return None
-        return self._hash(key, signed=False) % partition_count
-
-
 class RoundRobinPartitioner:
     """Partitioner that ignores keys and takes the partitions with a leader in turn."""
 
@@ -164,6 +146,9 @@ class CallablePartitioner:
         return chosen
 
 
+_no_key: Final = partial(is_, None)  # without a Python frame
+
+
 class HashPartitioner:
     """Partitioner by a hash of the key; a missing key counts as empty, or makes the record sticky."""
 
@@ -180,6 +165,15 @@ class HashPartitioner:
         if self._spread(key):
             return None
         return self._hash(key or b"") % partition_count
+
+
+class Murmur3Partitioner(HashPartitioner):
+    """Partitioner by murmur3 of the key (x86, 32 bits, seed 0), which Kafka's own clients do not use."""
+
+    def __init__(self) -> None:
+        from mmh3 import hash as murmur3  # noqa: PLC0415 - other partitioners need no mmh3
+
+        super().__init__(partial(murmur3, signed=False), spread=_no_key)
 
 
 class RandomPartitioner:
@@ -225,10 +219,6 @@ def _positive_murmur2(data: bytes) -> int:
     from aioproducer._core.murmur2 import murmur2  # noqa: PLC0415 - keyless producers start sooner
 
     return murmur2(data) & 0x7FFFFFFF
-
-
-def _no_key(key: bytes | None) -> bool:
-    return key is None
 
 
 def _never(_: bytes | None) -> bool:

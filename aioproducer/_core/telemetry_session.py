@@ -20,6 +20,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
+from aioproducer._core.metrics import OUTCOMES
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.pool import Pool
 from aioproducer._core.protocol.client import (
@@ -119,16 +120,7 @@ WITHOUT_KAFKA_NAME: Final = frozenset(
         "nodes.requests_in_flight",
     }
     | {f"producer.record_timeout_{reason}_total" for reason in TimeoutReason}
-    | {
-        f"{part}.{outcome}"
-        for part in ("producer", "topics")
-        for outcome in (
-            "records_delivered",
-            "batches_delivered",
-            "bytes_delivered",
-            "bytes_before_compression",
-        )
-    }
+    | {f"{part}.{outcome}" for part in ("producer", "topics") for outcome in OUTCOMES}
 )
 """Metrics without a Kafka name."""
 KAFKA_NAMES: Final = {"calls_waiting": "waiting.threads"}

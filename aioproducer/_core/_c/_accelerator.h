@@ -115,6 +115,18 @@ static inline int has_arguments(const char *name, Py_ssize_t count, Py_ssize_t w
     return count == wanted;
 }
 
+/* Raise StopIteration with *result*, whose reference is stolen, and return NULL. PyErr_SetObject would pass the fields of a tuple
+   as arguments. */
+static inline PyObject *stop_with(PyObject *result)
+{
+    PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
+    if (stop != NULL)
+        PyErr_SetObject(PyExc_StopIteration, stop);
+    Py_XDECREF(stop);
+    Py_DECREF(result);
+    return NULL;
+}
+
 /* Return *column* as a tuple; *count* is the required number of items, or -1. */
 static inline PyObject *tuple_of(PyObject *column, Py_ssize_t count)
 {

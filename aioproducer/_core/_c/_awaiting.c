@@ -90,15 +90,7 @@ static PySendResult acknowledgement_send(PyObject *self, PyObject *value, PyObje
 static PyObject *acknowledgement_next(PyObject *self)
 {
     PyObject *result;
-    if (acknowledgement_send(self, Py_None, &result) != PYGEN_RETURN)
-        return result;
-    /* PyErr_SetObject would pass the fields of a tuple as arguments. */
-    PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
-    if (stop != NULL)
-        PyErr_SetObject(PyExc_StopIteration, stop);
-    Py_XDECREF(stop);
-    Py_DECREF(result);
-    return NULL;
+    return acknowledgement_send(self, Py_None, &result) == PYGEN_RETURN ? stop_with(result) : result;
 }
 
 static PyObject *add_done_callback(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)

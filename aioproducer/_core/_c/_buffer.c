@@ -6,13 +6,6 @@
 */
 #include "_records.h"
 
-/* Without a GIL another thread may change lists and dicts, so Python reads them. */
-#ifdef Py_GIL_DISABLED
-#define LISTS_STAY 0
-#else
-#define LISTS_STAY 1
-#endif
-
 /* ---- Room ---- */
 
 /* Set the capacity; return -1 without any change if no memory is available. */
@@ -493,8 +486,5 @@ static PyType_Spec specification = {
 
 int aioproducer_add_buffer(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&specification);
-    int added = type == NULL ? -1 : PyModule_AddObjectRef(module, "RecordBuffer", type);
-    Py_XDECREF(type);
-    return added;
+    return aioproducer_add_type(module, &specification);
 }

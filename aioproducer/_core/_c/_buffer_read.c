@@ -40,21 +40,25 @@ static inline int read_varint(const Buffer *own, Py_ssize_t *at, Py_ssize_t end,
     return damaged();
 }
 
+/* Read the timestamp delta of the next record, and its end; `key` is the position behind the delta. */
+static int read_delta(const Buffer *own, Place *place)
+{
+    int64_t body;
+    place->key = place->start = place->end;
+    if (read_varint(own, &place->key, own->size, &body) < 0)
+        return -1;
+    if (body < 1 || body > own->size - place->key)
+        return damaged();
+    place->end = place->key + (Py_ssize_t)body;
+    place->key++; /* attributes */
+    return read_varint(own, &place->key, place->end, &place->delta);
+}
+
 static int read_place(const Buffer *own, Py_ssize_t start, Place *place)
 {
-    int64_t body, offset;
-    Py_ssize_t at = start;
-    if (read_varint(own, &at, own->size, &body) < 0)
-        return -1;
-    if (body < 1 || body > own->size - at)
-        return damaged();
-    place->start = start;
-    place->end = at + (Py_ssize_t)body;
-    at++; /* attributes */
-    if (read_varint(own, &at, place->end, &place->delta) < 0 || read_varint(own, &at, place->end, &offset) < 0)
-        return -1;
-    place->key = at;
-    return 0;
+    int64_t offset;
+    place->end = start;
+    return read_delta(own, place) < 0 ? -1 : read_varint(own, &place->key, place->end, &offset);
 }
 
 /* Read a field as bytes, None for a null. */
@@ -161,20 +165,6 @@ PyObject *aioproducer_buffer_sizes(PyObject *self, PyObject *unused)
 {
     (void)unused;
     return read_all((Buffer *)self, PART_SIZE);
-}
-
-/* Read the timestamp delta of the next record, and its end. */
-static int read_delta(const Buffer *own, Place *place)
-{
-    Py_ssize_t at = place->end;
-    int64_t body;
-    if (read_varint(own, &at, own->size, &body) < 0)
-        return -1;
-    if (body < 1 || body > own->size - at)
-        return damaged();
-    place->end = at + (Py_ssize_t)body;
-    at++; /* attributes */
-    return read_varint(own, &at, place->end, &place->delta);
 }
 
 /* Set *times* from each record; equal neighbours share one object. */

@@ -269,10 +269,7 @@ static PyType_Spec specification = {
 
 int aioproducer_add_column(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&specification);
-    int added = type == NULL ? -1 : PyModule_AddObjectRef(module, "BytesColumn", type);
-    Py_XDECREF(type);
-    return added;
+    return aioproducer_add_type(module, &specification);
 }
 
 /* ---- split_columns(columns, chosen): the twin of `python_split_columns` in batching/bulk.py ---- */

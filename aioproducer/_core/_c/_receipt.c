@@ -42,12 +42,19 @@ void aioproducer_receipt_track(Receipt *receipt)
 
 /* ---- The outcome ---- */
 
-static void raise_cancelled(Receipt *own)
+/* Return 0 if the receipt is done and not cancelled; otherwise -1 with an exception, that of a pending receipt with *message*. */
+static int check_done(Receipt *own, const char *message)
 {
-    PyObject *error = PyObject_CallFunctionObjArgs(tool(own, CANCELLED_ERROR), own->value, NULL);
-    if (error != NULL)
-        PyErr_SetObject(tool(own, CANCELLED_ERROR), error);
-    Py_XDECREF(error);
+    if (own->own == CANCELLED) {
+        PyObject *error = PyObject_CallFunctionObjArgs(tool(own, CANCELLED_ERROR), own->value, NULL);
+        if (error != NULL)
+            PyErr_SetObject(tool(own, CANCELLED_ERROR), error);
+        Py_XDECREF(error);
+    } else if (aioproducer_receipt_is_done(own))
+        return 0;
+    else
+        PyErr_SetString(tool(own, INVALID_STATE), message);
+    return -1;
 }
 
 static PyObject *metadata_of(Outcome *of, uint32_t index)
@@ -97,14 +104,8 @@ PyObject *aioproducer_receipt_result(PyObject *self, PyObject *unused)
 {
     Receipt *own = (Receipt *)self;
     (void)unused;
-    if (own->own == CANCELLED) {
-        raise_cancelled(own);
+    if (check_done(own, "Result is not set.") < 0)
         return NULL;
-    }
-    if (!aioproducer_receipt_is_done(own)) {
-        PyErr_SetString(tool(own, INVALID_STATE), "Result is not set.");
-        return NULL;
-    }
     PyObject *value = value_of(own);
     if (value == NULL || !has_failed(own))
         return Py_XNewRef(value);
@@ -119,14 +120,8 @@ static PyObject *exception(PyObject *self, PyObject *unused)
 {
     Receipt *own = (Receipt *)self;
     (void)unused;
-    if (own->own == CANCELLED) {
-        raise_cancelled(own);
+    if (check_done(own, "Exception is not set.") < 0)
         return NULL;
-    }
-    if (!aioproducer_receipt_is_done(own)) {
-        PyErr_SetString(tool(own, INVALID_STATE), "Exception is not set.");
-        return NULL;
-    }
     return has_failed(own) ? Py_XNewRef(value_of(own)) : Py_NewRef(Py_None);
 }
 

@@ -245,15 +245,7 @@ static PySendResult iterator_send(PyObject *self, PyObject *value, PyObject **re
 static PyObject *next_of(PyObject *self, PyObject *value)
 {
     PyObject *result;
-    if (iterator_send(self, value, &result) != PYGEN_RETURN)
-        return result;
-    /* PyErr_SetObject would pass the fields of a tuple as arguments. */
-    PyObject *stop = PyObject_CallFunctionObjArgs(PyExc_StopIteration, result, NULL);
-    if (stop != NULL)
-        PyErr_SetObject(PyExc_StopIteration, stop);
-    Py_XDECREF(stop);
-    Py_DECREF(result);
-    return NULL;
+    return iterator_send(self, value, &result) == PYGEN_RETURN ? stop_with(result) : result;
 }
 
 static PyObject *iterator_next(PyObject *self)

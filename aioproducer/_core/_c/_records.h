@@ -4,6 +4,13 @@
 
 #include "_accelerator.h"
 
+/* Without a GIL another thread may change lists and dicts, so Python reads them. */
+#ifdef Py_GIL_DISABLED
+#define LISTS_STAY 0
+#else
+#define LISTS_STAY 1
+#endif
+
 /* ---- Sizes, varints and fields ---- */
 
 static inline char *put_varint(char *at, int64_t number)

@@ -73,13 +73,8 @@ static int set_delta(Timestamps *timestamps, PyObject *own)
     int64_t from = PyLong_AsLongLong(timestamps->first), to = PyLong_AsLongLong(own);
     if ((from == -1 || to == -1) && PyErr_Occurred())
         return -1;
-    if (from < 0 ? to > INT64_MAX + from : to < INT64_MIN + from) {
-        PyErr_SetString(PyExc_ValueError, "the timestamps are too far apart for a varlong");
-        return -1;
-    }
     timestamps->last = own;
-    timestamps->delta = to - from;
-    return 0;
+    return delta_or_error(from, to, &timestamps->delta);
 }
 
 static int measure_body(const Columns *columns, Timestamps *timestamps, PyObject *own, Py_ssize_t index, Body *body)
@@ -201,13 +196,6 @@ PyObject *aioproducer_murmur2(PyObject *module, PyObject *data)
 }
 
 /* ---- uniform_headers(headers) ---- */
-
-/* Without a GIL another thread may change lists and dicts, so only tuples are read. */
-#ifdef Py_GIL_DISABLED
-#define LISTS_STAY 0
-#else
-#define LISTS_STAY 1
-#endif
 
 /* A header of a record: borrowed references. */
 typedef struct {

@@ -161,10 +161,6 @@ class Batch(BatchFields):
         """End the join window at *until* (loop clock), if that is earlier than before."""
         self.joins_until = min(self.joins_until, until)
 
-    def limit_to(self, limit: int) -> None:
-        """Lower the limit of the batch to *limit* bytes, if it is higher."""
-        self.limit = min(self.limit, limit)
-
     def seal(self) -> None:
         """Accept no more records, and let the batch be sent."""
         if self.state is not _SEALED:

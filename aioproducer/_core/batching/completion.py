@@ -33,19 +33,15 @@ _EXPIRED_IN_FLIGHT = BatchState.EXPIRED_IN_FLIGHT  # asked for each batch; see b
 
 
 class Observer(Protocol):
-    """Receives every outcome before the waiting tasks continue: metrics immediately, interceptors at the end of the step."""
+    """Receives every outcome before the waiting tasks continue: metrics immediately, interceptors at the end of the step.
 
-    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
-        """Called when all records of *batch* are acknowledged, at *now* (loop clock)."""
+    `OutcomeObserver` documents the methods.
+    """
 
-    def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
-        """Called when *records*, all or some of *batch*, have failed."""
-
-    def retried(self, batch: Batch) -> None:
-        """Called when *batch* is requeued for a retry."""
-
-    def split(self, batch: Batch) -> None:
-        """Called when *batch* is split because of its size."""
+    def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None: ...
+    def failed(self, batch: Batch, records: Records, failure: Failure) -> None: ...
+    def retried(self, batch: Batch) -> None: ...
+    def split(self, batch: Batch) -> None: ...
 
 
 class BatchCompletion:
@@ -98,8 +94,8 @@ class BatchCompletion:
             alone = not (queue.in_flight or queue.retrying)
             count = len(batch.columns)
             queue.sequences.acknowledge(batch.sequence, batch.order, count, base_offset, alone)
-        if self._capped:  # else a call for each batch
-            self._note_accepted(batch)
+        if at[0] in self._capped and not accumulator.topics[at[0]].limits.accepted(batch):
+            self._capped.discard(at[0])  # batches of every size may be sent again
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms, now)
             batch.resolve(base_offset, log_append_time_ms)
@@ -320,12 +316,6 @@ class BatchCompletion:
         else:
             queue.request_epoch_bump(batch)
 
-    def _note_accepted(self, batch: Batch) -> None:
-        """Raise the size limit of the topic of the accepted *batch*, if the topic has one."""
-        name = batch.topic_partition.topic
-        if name in self._capped and not self._accumulator.topics[name].limits.accepted(batch):
-            self._capped.discard(name)
-
     def _ranges(self, batch: Batch) -> Sequence[range]:
         """Return the records of each part of *batch*, which was refused for its size, and learn from the refusal."""
         columns, count = batch.columns, len(batch)
@@ -445,7 +435,7 @@ class OutcomeObserver:
             self._interceptors.on_acknowledgement(metadata, None, where, headers, latency_s)
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
-        """Count the records; call the interceptors for each, with an error of its own."""
+        """Count *records*, all or some of *batch*; call the interceptors for each, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
         if failure.reason is not None:
             self._metrics.timeouts[failure.reason] += len(records)

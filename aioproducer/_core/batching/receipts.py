@@ -49,7 +49,6 @@ class FutureKind:
 
 
 def python_receipts(waker: TaskWaker, tools: tuple[Any, ...]) -> ReceiptKind:  # noqa: ARG001 - used by the twin in C
-    """Return the kind of the Futures of the event loop of *waker*."""
     return FutureKind(waker.loop)
 
 

@@ -323,8 +323,6 @@ class Schedule:
 
     def leaders_without_identity(self) -> set[int]:
         """Return the leaders of partitions that wait for an identity."""
-        if not self._without_identity:
-            return set()
         for queue in tuple(self._without_identity):
             if not queue.needs_identity:  # its batches have expired or failed
                 del self._without_identity[queue]
@@ -332,15 +330,11 @@ class Schedule:
 
     def take_new_leaderless(self) -> Collection[str]:
         """Return the topics with partitions that wait for a leader since the last call."""
-        if not self.new_leaderless:
-            return ()
         news, self.new_leaderless = self.new_leaderless, set()
         return news
 
     def leaderless_topics(self) -> set[str]:
         """Return the topics with partitions that wait for a leader."""
-        if not self._leaderless:
-            return set()
         for queue in tuple(self._leaderless):
             if queue.idle:  # its batches have expired
                 del self._leaderless[queue]

@@ -254,7 +254,7 @@ class TopicQueues(TopicFields):
         self.topic_id: bytes = NO_TOPIC_ID
         """Topic id (KIP-516). A changed id means that the topic was recreated."""
         self.leaders: Sequence[int] = ()
-        """Node id of each partition's leader, or NO_LEADER."""
+        """Node id of each partition's leader, or NO_LEADER. Empty while the topic is unknown."""
         self.available: Sequence[int] = ()
         """Partitions with a leader."""
         self.limits: BatchLimits = _new_limits(settings)
@@ -371,7 +371,7 @@ class TopicQueues(TopicFields):
         self.limits.refused(batch, part, now)
         for queue in self.by_partition.values():
             if queue.open is not None:
-                queue.open.limit_to(self.limits.full)
+                queue.open.grow(min(queue.open.limit, self.limits.full))
 
     def next_sticky(self, size: int) -> PartitionQueue:
         """Return the queue for a record of *size* bytes without a partition. The queue changes after each full batch (KIP-794).

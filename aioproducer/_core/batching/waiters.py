@@ -51,6 +51,12 @@ class Failure(NamedTuple):
     of_record: bool = False
     """True if a broker refused each of these records for its own content."""
 
+    @classmethod
+    def of(cls, error: ProducerError) -> Self:
+        """Return *error* as the failure of several records."""
+        reason = error.reason if isinstance(error, DeliveryTimeout) else None
+        return cls(type(error), str(error), False, error.__cause__, error.abortable, error.fatal, reason)
+
     def error(self) -> ProducerError:
         """Return a fresh exception."""
         error = self.kind(self.message, possibly_persisted=self.possibly_persisted)
@@ -83,9 +89,7 @@ class Acknowledgement:
     if TYPE_CHECKING:  # added by the class below
 
         def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]: ...
-
-        def add_done_callback(self, wakeup: Callable[[WakeSignal], object], *, context: Context) -> None:
-            """Set the wake-up callback of the waiting task."""
+        def add_done_callback(self, wakeup: Callable[[WakeSignal], object], *, context: Context) -> None: ...
 
     else:
         __slots__ = ()
@@ -208,11 +212,7 @@ def reference_to(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Abstra
     try:
         return ref(loop)
     except TypeError:  # a loop of another library may not support weak references
-        return partial(_same, loop)
-
-
-def _same(loop: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
-    return loop
+        return lambda: loop
 
 
 class TaskWaker:
@@ -412,7 +412,6 @@ class FutureWaiters(list["asyncio.Future[RecordMetadata]"]):
                 future.exception()  # asyncio logs exceptions that are never retrieved
 
     def take(self, indices: Sequence[int]) -> FutureWaiters:
-        """Return the Futures at *indices*."""
         return FutureWaiters([self[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
@@ -441,7 +440,6 @@ class AwaitingWaiters(list[Acknowledgement]):
         fail_awaited(self, [failure.error() for _ in self])
 
     def take(self, indices: Sequence[int]) -> AwaitingWaiters:
-        """Return the acknowledgements at *indices*."""
         return AwaitingWaiters([self[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:

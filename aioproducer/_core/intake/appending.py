@@ -134,7 +134,13 @@ class WaitingCall(QueuedCall):
     async def recheck(self) -> None:
         """Wait for the topic's metadata if the topic is unknown. Raises: the producer's error if the producer was closed."""
         self._check_open()
-        await self._await_topic()
+        queues = self.queues
+        if queues.leaders:
+            return
+        info = await self._updater.topic(queues.name, self.deadline)
+        if not queues.leaders:  # the metadata arrived before the queues existed
+            self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
+        self._check_open()
 
     async def serialize(self) -> None:
         """Await the serializers of a record with the lock, before the partition is chosen. Other calls have none."""
@@ -174,16 +180,6 @@ class WaitingCall(QueuedCall):
                     return 0
             except TimeoutError:
                 raise self._late(f"{size:,} of buffer_memory={memory.limit:,} bytes") from None
-
-    async def _await_topic(self) -> None:
-        """Wait for the topic's metadata, in front of all later calls."""
-        queues = self.queues
-        if queues.leaders:
-            return
-        info = await self._updater.topic(queues.name, self.deadline)
-        if not queues.leaders:  # the metadata arrived before the queues existed
-            self._accumulator.update_topic(queues.name, info.leaders, info.topic_id)
-        self._check_open()
 
     async def _await_partition(self) -> None:
         """Wait outside the queue for the partition, which may have been added; return once the call is queued again.

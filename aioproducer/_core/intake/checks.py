@@ -16,10 +16,7 @@ HIGHEST_TIMESTAMP: Final = 2**63 - 1
 
 
 def as_bytes(argument: str, data: object) -> bytes | None:
-    """Return *data* as bytes: bytes and None unchanged, a copy of a mutable buffer.
-
-    Raises: TypeError.
-    """
+    """Return *data* as bytes: bytes and None unchanged, a copy of a mutable buffer. Raises: TypeError."""
     if data is None or type(data) is bytes:
         return data
     if isinstance(data, (bytes, bytearray, memoryview)):

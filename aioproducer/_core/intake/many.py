@@ -15,10 +15,11 @@ from aioproducer._core.batching.admission import AppendLock, QueuedCall
 from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.topic import TopicQueues
+from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.intake.appending import Begun, WaitingCall, has_partition
 from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.intake.intake import Intake
-from aioproducer._core.intake.preparing import STINT_S, Group, Preparing, failure, with_contents
+from aioproducer._core.intake.preparing import STINT_S, Group, Preparing, with_contents
 from aioproducer._core.intake.rows import check_rows
 from aioproducer._core.intake.serializing import Serialization
 from aioproducer._core.metadata.updater import MetadataUpdater
@@ -140,7 +141,7 @@ class ManyIntake:
                     self._preparing.fail(rest, error, call)
                 remaining = rows.positions[sending.taken :]
                 self._settings.on_refused(len(remaining), error)
-                call.failed(remaining, failure(error))  # records that interceptors have not seen
+                call.failed(remaining, Failure.of(error))  # records that interceptors have not seen
                 return
             if isinstance(error, asyncio.CancelledError):
                 for rest in sending.begun():
@@ -159,7 +160,8 @@ class ManyIntake:
             if not sending.groups:
                 await self._prepare_chunk(sending)
             self._extend(sending)
-            patience = self._patience(queues)
+            # Bytes per turn after a wait for memory: small calls stay together, and other calls do not wait long.
+            patience = max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
             while sending.groups and patience > 0:
                 sending.deadline = self._block_deadline(sending)  # one deadline per wait
                 reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
@@ -212,7 +214,7 @@ class ManyIntake:
             begun = begun or Begun(self._preparing.intercepted(sending.rows, index))
         except ProducerError as error:  # the interceptors are notified
             sending.taken = index + 1
-            sending.call.failed([position], failure(error))
+            sending.call.failed([position], Failure.of(error))
             return
         sending.awaiting, record = begun, begun.record
         contents = (record.topic, record.headers, record.key, record.value)
@@ -246,10 +248,6 @@ class ManyIntake:
         if done:
             sending.waits_since = self._intake.loop.time()
         return size
-
-    def _patience(self, queues: TopicQueues) -> int:
-        """Return the bytes per turn after a wait for memory: small calls stay together, and other calls do not wait long."""
-        return max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
 
     def _check_time(self, sending: _Sending) -> None:
         due_at, timeout_s = sending.due_at, sending.timeout_s

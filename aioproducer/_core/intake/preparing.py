@@ -17,7 +17,7 @@ from aioproducer._core.intake.intake import Intake
 from aioproducer._core.intake.serializing import Contents, InContext, SerializerAwaits, serialized
 from aioproducer._core.partitioning import chooses_columns
 from aioproducer._core.records.columns import sizes
-from aioproducer.errors import DeliveryTimeout, ProducerError, RecordTooLarge, SerializationError
+from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
 from aioproducer.types import Headers
 
 Group = tuple[PartitionQueue | None, Rows]
@@ -103,11 +103,11 @@ class Preparing:
 
     def fail(self, rows: Rows, error: ProducerError, call: SendManyCall) -> None:
         """Fail *rows*, which interceptors have seen, before their append."""
-        why = failure(error)
+        why = Failure.of(error)
         for index, position in enumerate(rows.positions):
             error = why.error()
             self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error)
-            call.failed([position], failure(error))  # `tell` has set `fatal` or `abortable`
+            call.failed([position], Failure.of(error))  # `tell` has set `fatal` or `abortable`
 
     def tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
         """Count each of *rows* as failed, and notify the interceptors of its *error*."""
@@ -132,7 +132,7 @@ class Preparing:
             try:
                 pending = self._check(rows, index)
             except ProducerError as error:  # `_check` has notified the interceptors
-                call.failed([rows.positions[index]], failure(error))
+                call.failed([rows.positions[index]], Failure.of(error))
                 continue
             except SerializerAwaits:  # `_check` keeps the awaitable
                 taken = index
@@ -293,18 +293,6 @@ class Preparing:
 
 def _in_queues(queues: TopicQueues, rows: Rows, chosen: Sequence[int]) -> list[Group]:
     return [(queues[partition], group) for partition, group in rows.by_partition(chosen).items()]
-
-
-def failure(error: ProducerError) -> Failure:
-    """Return *error* as a Failure of many records."""
-    return Failure(
-        type(error),
-        str(error),
-        cause=error.__cause__,
-        abortable=error.abortable,
-        fatal=error.fatal,
-        reason=error.reason if isinstance(error, DeliveryTimeout) else None,
-    )
 
 
 def with_contents(rows: Rows, records: Sequence[PendingAppend]) -> Rows:

@@ -104,7 +104,10 @@ def _headers(
         return HeaderColumns([HeaderColumn.holding(*each) for each in uniform], count).behind(common)
     flat = _names_and_values(column)
     if flat is not None and _are_plain(*flat):
-        own = _pairs(column)
+        each_as_pairs: Any = column  # an existing tuple stays the same object
+        if column and type(column[0]) is dict:
+            each_as_pairs = map(dict.items, each_as_pairs)
+        own = [tuple(map(tuple, pairs)) for pairs in each_as_pairs]
     else:  # invalid, or with mutable bytes
         own = [as_headers(f"headers[{index}]", each) for index, each in enumerate(column)]
     return [common + each for each in own] if common else own
@@ -151,12 +154,6 @@ def _are_plain(names: list[Any], values: list[Any]) -> bool:
     if not set(map(type, names)) <= {str} or not set(map(type, values)) <= _BYTES:
         return False
     return all(map(_is_utf_8, set(names)))
-
-
-def _pairs(headers: Sequence[Any]) -> list[Headers]:
-    """Return dicts or lists of pairs as tuples of pairs; an existing tuple stays the same object."""
-    each_as_pairs = map(dict.items, headers) if headers and type(headers[0]) is dict else headers
-    return [tuple(map(tuple, pairs)) for pairs in each_as_pairs]
 
 
 def _is_utf_8(name: object) -> bool:

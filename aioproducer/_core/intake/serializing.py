@@ -237,8 +237,7 @@ class HoldingCall(Protocol):
 
     queues: TopicQueues
 
-    def end(self, error: BaseException | None = None) -> None:
-        """Leave the queue after *error*, and release the lock."""
+    def end(self, error: BaseException | None = None) -> None: ...
 
 
 class SerializerTurn:

@@ -22,7 +22,7 @@ from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import again, described, endpoints, is_failure
-from aioproducer._core.net.opening import open_connection
+from aioproducer._core.net.opening import close_all, open_connection
 from aioproducer._core.net.pool import Pool
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataResponse
 from aioproducer._core.steps import Log
@@ -86,7 +86,8 @@ class MetadataSource:
         self._asked: list[Connection] = []  # connections that received the current request
         self._limits = limits or LogLimits()
         self._on_another_cluster = on_another_cluster
-        self._starts_over = False
+        self.starts_over: bool = False
+        """True from `start_over` until the bootstrap addresses have been asked."""
         self.is_refused: bool = False
         """True if the last `bootstrap` failed because each address that was asked refused the login or certificate."""
         self.cluster_id: str | None = None
@@ -165,7 +166,7 @@ class MetadataSource:
                     raise
                 # All servers that answered belong to another cluster, so the servers moved there.
                 winner = foreign[0]
-            self._starts_over = False
+            self.starts_over = False
             self._adopt(winner.metadata.cluster_id)
             opened.remove(winner.connection)
             if self._spare is not None:
@@ -185,13 +186,13 @@ class MetadataSource:
         Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves no connection open.
         """
         loop, timeout_s = asyncio.get_running_loop(), self._settings.request_timeout_s
-        if not brokers or self._starts_over:
+        if not brokers or self.starts_over:
             try:
                 return await self.bootstrap(request, loop.time() + timeout_s)
             except ProducerError:
                 if not brokers:
                     raise
-                self._starts_over = False  # the remaining known brokers may answer
+                self.starts_over = False  # the remaining known brokers may answer
         now = loop.time()
         if self._unanswered_since is None:
             self._unanswered_since = now
@@ -222,14 +223,9 @@ class MetadataSource:
                 return self._pool.adopt(connection, broker.node_id, address)
         return False
 
-    @property
-    def starts_over(self) -> bool:
-        """True from `start_over` until the bootstrap addresses have been asked."""
-        return self._starts_over
-
     def start_over(self, error: ProducerError) -> None:
         """Ask the bootstrap addresses next, because of *error*: a broker is another node or belongs to another cluster."""
-        self._starts_over = True
+        self.starts_over = True
         self._limits.log(
             log, logging.ERROR, "", "cluster.mismatch cluster_id=%s error=%s", self.cluster_id, error
         )
@@ -358,14 +354,6 @@ async def request_metadata(connection: Connection, request: MetadataRequest) -> 
     if not answer.brokers:
         raise ConnectionFailed(f"{connection}: the broker lists no brokers, as it is starting up or fenced")
     return answer
-
-
-async def close_all(*connections: Connection) -> None:
-    """Close *connections*, and wait until their sockets are closed."""
-    for connection in connections:
-        connection.close()
-    for connection in connections:
-        await connection.wait_closed()
 
 
 def bootstrap_opener(

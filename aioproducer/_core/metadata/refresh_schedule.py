@@ -95,13 +95,6 @@ class TopicInUse(RetryPauses):
 _new_use: Final = untracking(TopicInUse)
 
 
-class _FixedDraw(NamedTuple):
-    at: float
-
-    def uniform(self, a: float, b: float, /) -> float:
-        return a + (b - a) * self.at
-
-
 class Refresh(NamedTuple):
     """Topics of one metadata request."""
 
@@ -232,7 +225,7 @@ class RefreshSchedule:
 
     def _draw_delay(self) -> Delay:
         """Return the backoff with one draw of its jitter: equal pauses that begin together end together."""
-        return partial(self._settings.backoff.delay_s, rng=_FixedDraw(random.random()))
+        return partial(self._settings.backoff.delay_s, draw=random.random())
 
     def _is_idle(self, in_use: TopicInUse, now: float) -> bool:
         return now - in_use.last_used >= self._settings.max_idle_s

@@ -150,10 +150,8 @@ def failed(
     if refusal is None:
         error: ProducerError = ConnectionFailed(f"{failure}: {causes_text}")
         error.__cause__ = next((cause for _, cause in causes if cause is not None), None)
-    elif (
-        len({str(cause) for _, cause in causes}) == 1
-    ):  # the refusal concerns this client, or there is one address
-        return refusal
+    elif len({str(cause) for _, cause in causes}) == 1:
+        return refusal  # which concerns this client, or there is one address
     else:
         error = type(refusal)(f"{failure}: {causes_text}", broker=refusal.broker, mechanism=refusal.mechanism)
         error.__cause__ = refusal

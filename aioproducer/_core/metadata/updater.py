@@ -292,19 +292,16 @@ class MetadataUpdater:
             self._last_error = error
             self._schedule.failed(refresh, _now())
             if isinstance(error, AuthenticationFailed):
-                self._record_refusal(error)
+                self._refused = error
+                if self._patience is None:
+                    ends_at = _now() + REFUSAL_PATIENCE_S
+                    self._patience = asyncio.get_running_loop().call_at(ends_at, self._fail_waiters)
+                self._fail_waiters()
             self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
         except Exception as bug:  # noqa: BLE001 - logged with its traceback
             # A producer without metadata would be worse than one with the bug.
             self._schedule.failed(refresh, _now())
             self._limits.log(log, logging.ERROR, "", "metadata.bug topics=%d", topics, error=bug)
-
-    def _record_refusal(self, error: AuthenticationFailed) -> None:
-        self._refused = error
-        if self._patience is None:
-            ends_at = _now() + REFUSAL_PATIENCE_S
-            self._patience = asyncio.get_running_loop().call_at(ends_at, self._fail_waiters)
-        self._fail_waiters()
 
     def _fail_waiters(self) -> None:
         """Fail waiting calls after the grace period, unless a request is in flight."""

@@ -58,46 +58,25 @@ SECRETLESS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"})
 
 
 class AuthenticatedConnection(Protocol):
-    """Subset of `Connection` used by an `Authenticator`. The two modules must not import each other."""
+    """Subset of `Connection`, which documents it, for an `Authenticator`. The two modules must not import each other."""
 
     @property
-    def address(self) -> Address:
-        """Address of the broker."""
-
+    def address(self) -> Address: ...
     @property
-    def limits(self) -> LogLimits:
-        """Log limits of the producer."""
-
+    def limits(self) -> LogLimits: ...
     @property
-    def closed(self) -> bool:
-        """True if the connection accepts no requests."""
-
+    def closed(self) -> bool: ...
     @property
-    def throttled_until(self) -> float:
-        """Time at which the broker reads requests again (loop clock, KIP-219)."""
-
+    def throttled_until(self) -> float: ...
     @property
-    def is_one_way(self) -> bool:
-        """True if requests without a response were written."""
-
+    def is_one_way(self) -> bool: ...
     @property
-    def versions(self) -> ApiVersionTable:
-        """Versions that the broker supports, per API."""
-
-    def ask(self, request: Any) -> Future[Any]:
-        """Write a SASL request; return the Future of its response."""
-
-    def authenticated(self) -> None:
-        """Accept requests from now on."""
-
-    def pause_requests(self) -> None:
-        """Hold back later requests until `resume_requests`."""
-
-    def resume_requests(self) -> None:
-        """Write the requests that were held back."""
-
-    def close(self, cause: ProducerError | None = None) -> None:
-        """Close, and settle every call in flight with *cause*."""
+    def versions(self) -> ApiVersionTable: ...
+    def ask(self, request: Any) -> Future[Any]: ...
+    def authenticated(self) -> None: ...
+    def pause_requests(self) -> None: ...
+    def resume_requests(self) -> None: ...
+    def close(self, cause: ProducerError | None = None) -> None: ...
 
 
 class Authenticator:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from enum import IntEnum, auto
 from math import inf
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aioproducer._core.acceleration import new_tuple
 from aioproducer._core.address import Address
@@ -42,11 +42,6 @@ from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
 
 E = TypeVar("E", bound=ProducerError)
 R = TypeVar("R", bound=Message)
-
-Answered: TypeAlias = tuple[Call, Any, int]
-"""A call, its response, and the number of surplus bytes behind the response."""
-Failed: TypeAlias = tuple[Call, ProducerError]
-
 
 NEVER_SENT: Final = 2**63
 """Position behind every byte that a connection can send."""
@@ -137,9 +132,7 @@ class ConnectionProtocol:
         self._frames = self._new_reader()
         self._in_flight = InFlight()
         self._to_send: list[bytearray] = []
-        self._accepted = (
-            0  # bytes; the last of them may still be in _to_send, or in a buffer of the transport
-        )
+        self._accepted = 0  # bytes; the last ones may still be in _to_send, or in a buffer of the transport
         self._exchange: Exchange = handshake(settings.version_caps, expected)
         self._has_response = False
         self._logins = 0  # SASL requests without a response
@@ -281,8 +274,10 @@ class ConnectionProtocol:
         frames, self._to_send = self._to_send, []
         return frames
 
-    def receive_data(self, data: bytes, now: float) -> Iterator[Answered]:
-        """Yield each call that *data* answers; no call after `connection_lost`.
+    def receive_data(self, data: bytes, now: float) -> Iterator[tuple[Call, Any, int]]:
+        """Yield each call that *data* answers, its response and the number of surplus bytes behind the response.
+
+        No call is yielded after `connection_lost`.
 
         The data is consumed once the iterator is exhausted; a response counts once it is yielded.
 
@@ -348,7 +343,9 @@ class ConnectionProtocol:
             self._retired_until = min(self._retired_until, until)
             self.next_timeout = min(self.next_timeout, until)
 
-    def connection_lost(self, cause: ProducerError | None, unwritten: int | None) -> list[Failed]:
+    def connection_lost(
+        self, cause: ProducerError | None, unwritten: int | None
+    ) -> list[tuple[Call, ProducerError]]:
         """Close, and return all calls in flight, oldest first, each with its error.
 
         Without *cause* this side has closed the connection. The last *unwritten* bytes of `data_to_send` have certainly not

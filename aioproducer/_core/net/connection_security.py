@@ -82,10 +82,8 @@ class ConnectionSecurity:
             )
         except OSError as error:
             raise await self._failure(error, address, peer) from error
-        except (
-            BaseException
-        ):  # for example TypeError for a NUL in a host name, before asyncio owns the transport
-            transport.abort()
+        except BaseException:
+            transport.abort()  # for example TypeError for a NUL in a host name, before asyncio owns the transport
             raise
         if secured is None or early.is_lost:
             failure = await self._failure(early.error or ConnectionResetError(), address, peer)

@@ -92,24 +92,17 @@ async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
         )
     except (socket.gaierror, UnicodeEncodeError):
         pass
-    try:
-        return await asyncio.wrap_future(_looked_up(host, port))
-    except NoThread:
-        return _look_up(host, port)
-
-
-def _looked_up(host: str, port: int) -> _Lookup:
-    """Return the outcome of the one lookup of *host* and *port* in this process.
-
-    Repeated dials join a running lookup, so each name uses at most one thread.
-    """
     name = (os.getpid(), host, port)
     lookup = _lookups.get(name)
-    if lookup is None:
-        lookup = _lookups[name] = Future()
-        lookup.set_running_or_notify_cancel()  # a cancelled dial leaves the lookup to other dials
-        LOOKUP_THREADS.submit(_look_up, host, port).add_done_callback(partial(_settle_lookup, name, lookup))
-    return lookup
+    try:
+        if lookup is None:  # else this dial joins a running lookup, so each name uses at most one thread
+            lookup = _lookups[name] = Future()
+            lookup.set_running_or_notify_cancel()  # a cancelled dial leaves the lookup to other dials
+            work = LOOKUP_THREADS.submit(_look_up, host, port)
+            work.add_done_callback(partial(_settle_lookup, name, lookup))
+        return await asyncio.wrap_future(lookup)
+    except NoThread:
+        return _look_up(host, port)
 
 
 _lookups: Final[dict[_Name, _Lookup]] = {}

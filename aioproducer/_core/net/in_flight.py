@@ -103,7 +103,12 @@ class FrameReader:
             if UNCHECKED_BYTES < length <= most and self._expected_bytes is not None:
                 most = self._expected_bytes()
             if not self._min <= length <= most:
-                raise self._impossible_length(length, data[pos:end], most)
+                head = data[pos:end]
+                likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
+                raise ProtocolError(
+                    f"a Kafka frame cannot be {length} bytes long ({self._min} to {most} are possible);"
+                    f" it begins with {head!r}{likeness}"
+                )
             end += length
             if end > size:
                 break
@@ -119,13 +124,6 @@ class FrameReader:
         if pos < size:
             self.begun += memoryview(data)[pos:]
         self._wanted = end - pos
-
-    def _impossible_length(self, length: int, head: bytes, most: int) -> ProtocolError:
-        likeness = next((f", like {what}" for start, what in _FOREIGN if head.startswith(start)), "")
-        return ProtocolError(
-            f"a Kafka frame cannot be {length} bytes long ({self._min} to {most} are possible);"
-            f" it begins with {head!r}{likeness}"
-        )
 
 
 class TokenReader(FrameReader):

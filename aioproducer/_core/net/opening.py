@@ -153,3 +153,11 @@ def _log_silence(connection: Connection) -> None:
 
 def _unfinished(what: str, after_s: float) -> str:
     return f"connected, but {what} did not finish within {after_s:.3g} s"
+
+
+async def close_all(*connections: Connection) -> None:
+    """Close *connections*, and wait until their sockets are closed."""
+    for connection in connections:
+        connection.close()
+    for connection in connections:
+        await connection.wait_closed()

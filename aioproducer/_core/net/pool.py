@@ -19,7 +19,7 @@ from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import ConnectionSettings
 from aioproducer._core.net.dial import Dial, dial as dial_any
 from aioproducer._core.net.handshake import NODE_CHECK
-from aioproducer._core.net.opening import open_connection
+from aioproducer._core.net.opening import close_all, open_connection
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
 from aioproducer._core.steps import Log, as_step
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProducerError
@@ -431,8 +431,4 @@ class ConnectionCache:
         """Close the kept connections and the security."""
         if self.security is not None:
             self.security.close()
-        connections = [connection for _, connection in self.take()]
-        for connection in connections:
-            connection.close()
-        for connection in connections:
-            await connection.wait_closed()
+        await close_all(*(connection for _, connection in self.take()))

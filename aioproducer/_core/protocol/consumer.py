@@ -167,7 +167,6 @@ class ListOffsetsResponse(Message):
     topics: list[ListOffsetsTopicResponse] = field(array_of(ListOffsetsTopicResponse))
 
     def check(self) -> None:
-        """Raise ProtocolError for a number out of range."""
         for topic in self.topics:
             for each in topic.partitions:
                 check_range("partition_index", each.partition_index, 0)

@@ -152,7 +152,6 @@ class MetadataResponse(Message):
     error_code: int = field(INT16, since=13, ignorable=True, default=0)
 
     def check(self) -> None:
-        """Raise ProtocolError for a number out of range."""
         addresses: dict[int, tuple[str, int]] = {}
         for broker in self.brokers:
             check_address(broker.node_id, broker.port)

@@ -55,7 +55,6 @@ class InitProducerIdResponse(Message):
     ongoing_txn_producer_epoch: int = field(INT16, since=6, default=-1)
 
     def check(self) -> None:
-        """Raise ProtocolError for a number out of range."""
         lowest = -1 if self.error_code else 0
         check_range("producer_id", self.producer_id, lowest)
         check_range("producer_epoch", self.producer_epoch, lowest)
@@ -147,7 +146,6 @@ class ProduceResponse(Message):
     node_endpoints: list[NodeEndpoint] = field(array_of(NodeEndpoint), since=10, tag=0, factory=list)
 
     def check(self) -> None:
-        """Raise ProtocolError for a number out of range."""
         check_range("throttle_time_ms", self.throttle_time_ms, 0)
         for topic in self.responses:
             for each in topic.partition_responses:
@@ -251,7 +249,6 @@ _NOTHING_ELSE: Final = [1, 0, 0]
 
 def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twin in C
     """Return the writer of a ProduceRequest in a flexible version, with topic names or with topic ids."""
-    append_topic = _append_name if by_name else _append_id
 
     def write(buf: bytearray, request: ProduceRequest) -> None:
         transactional_id = request.transactional_id
@@ -262,7 +259,10 @@ def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twi
             buf += _ACKS_TIMEOUT.pack(request.acks, request.timeout_ms)
         append_unsigned_varint(buf, len(request.topic_data) + 1)
         for topic in request.topic_data:
-            append_topic(buf, topic)
+            if by_name:
+                _append_string(buf, topic.name)
+            else:
+                buf += topic.topic_id
             append_unsigned_varint(buf, len(topic.partition_data) + 1)
             for partition in topic.partition_data:
                 buf += _INDEX.pack(partition.index)
@@ -282,14 +282,6 @@ def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twi
 produce_writer: Final = fastest("produce_writer", python_produce_writer)
 
 
-def _append_name(buf: bytearray, topic: TopicProduceData) -> None:
-    _append_string(buf, topic.name)
-
-
-def _append_id(buf: bytearray, topic: TopicProduceData) -> None:
-    buf += topic.topic_id
-
-
 class BaseOffsets(NamedTuple):
     """Base offsets of a ProduceResponse without errors and details."""
 
@@ -297,10 +289,6 @@ class BaseOffsets(NamedTuple):
     offsets: dict[tuple[str, int], tuple[int, int]]
     """Base offset and append time in ms, by topic and partition; -1 means unknown. The receiver removes the partitions that
     it has completed."""
-
-
-class _NotSimple(Exception):
-    """Raised for a response with an error, with more fields, or with a value out of range."""
 
 
 def python_read_base_offsets(
@@ -311,56 +299,56 @@ def python_read_base_offsets(
     *kind* is `BaseOffsets`. *names* has the topic names by topic id; None for a response with topic names. Returns None for
     a response with an error or with details, and for a malformed response: `decode_response` reads these.
     """
+    offsets: dict[tuple[str, int], tuple[int, int]] = {}
     try:
-        return _read_base_offsets(kind, payload, names)
-    except (_NotSimple, StructError, LookupError, UnicodeDecodeError, ProtocolError):
+        _, tags = _CORRELATION_ID_AND_TAGS.unpack_from(payload)
+        if tags:
+            return None
+        pos = _CORRELATION_ID_AND_TAGS.size
+        topic_count, pos = (
+            (byte - 1, pos + 1) if 0 < (byte := payload[pos]) <= 0x7F else _read_length(payload, pos)
+        )
+        for _ in range(topic_count):
+            if names is None:
+                size, pos = (
+                    (byte - 1, pos + 1) if 0 < (byte := payload[pos]) <= 0x7F else _read_length(payload, pos)
+                )
+                topic_end = pos + size
+                name = payload[pos:topic_end].decode()
+            else:
+                topic_end = pos + len(NO_TOPIC_ID)
+                name = names[payload[pos:topic_end]]
+            byte = payload[topic_end]
+            partition_count, pos = (
+                (byte - 1, topic_end + 1) if 0 < byte <= 0x7F else _read_length(payload, topic_end)
+            )
+            for _ in range(partition_count):
+                index, error_code, base_offset, appended_ms, first, *others = _PARTITION.unpack_from(
+                    payload, pos
+                )
+                if error_code or others != _NOTHING_ELSE or index < 0:
+                    return None
+                if not -1 <= base_offset <= HIGHEST_BASE_OFFSET or appended_ms < -1 or first < -1:
+                    return None
+                offsets[name, index] = base_offset, appended_ms
+                pos += _PARTITION.size
+            if payload[pos]:
+                return None
+            pos += 1
+        throttle_time_ms, tags = _THROTTLE_AND_TAGS.unpack_from(payload, pos)
+        if tags or throttle_time_ms < 0:
+            return None
+    except (StructError, LookupError, UnicodeDecodeError, ProtocolError):
         return None
+    return kind(throttle_time_ms, offsets), len(payload) - pos - _THROTTLE_AND_TAGS.size
 
 
 read_base_offsets: Final = fastest("read_base_offsets", python_read_base_offsets)
 
 
 def _read_length(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the length at *pos*, and the position after the length. Raises: LookupError, _NotSimple."""
+    """Return the length at *pos*, and the position after the length. Raises: LookupError, ProtocolError."""
     length, pos = read_unsigned_varint(data, pos)
-    if not length:  # null
-        raise _NotSimple
+    if not length:
+        raise LookupError("a null")
     return length - 1, pos
-
-
-def _read_base_offsets(
-    kind: type[BaseOffsets], data: bytes, names: dict[bytes, str] | None
-) -> tuple[BaseOffsets, int]:
-    offsets: dict[tuple[str, int], tuple[int, int]] = {}
-    _, tags = _CORRELATION_ID_AND_TAGS.unpack_from(data)
-    if tags:
-        raise _NotSimple
-    pos = _CORRELATION_ID_AND_TAGS.size
-    topic_count, pos = (byte - 1, pos + 1) if 0 < (byte := data[pos]) <= 0x7F else _read_length(data, pos)
-    for _ in range(topic_count):
-        if names is None:
-            size, pos = (byte - 1, pos + 1) if 0 < (byte := data[pos]) <= 0x7F else _read_length(data, pos)
-            topic_end = pos + size
-            name = data[pos:topic_end].decode()
-        else:
-            topic_end = pos + len(NO_TOPIC_ID)
-            name = names[data[pos:topic_end]]
-        byte = data[topic_end]
-        partition_count, pos = (
-            (byte - 1, topic_end + 1) if 0 < byte <= 0x7F else _read_length(data, topic_end)
-        )
-        for _ in range(partition_count):
-            index, error_code, base_offset, appended_ms, first, *others = _PARTITION.unpack_from(data, pos)
-            if error_code or others != _NOTHING_ELSE or index < 0:
-                raise _NotSimple
-            if not -1 <= base_offset <= HIGHEST_BASE_OFFSET or appended_ms < -1 or first < -1:
-                raise _NotSimple
-            offsets[name, index] = base_offset, appended_ms
-            pos += _PARTITION.size
-        if data[pos]:
-            raise _NotSimple
-        pos += 1
-    throttle_time_ms, tags = _THROTTLE_AND_TAGS.unpack_from(data, pos)
-    if tags or throttle_time_ms < 0:
-        raise _NotSimple
-    return kind(throttle_time_ms, offsets), len(data) - pos - _THROTTLE_AND_TAGS.size

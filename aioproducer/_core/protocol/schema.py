@@ -63,7 +63,7 @@ class Message:
     """True for responses whose size grows with the cluster, up to many megabytes."""
 
     def check(self) -> None:
-        """Raise ProtocolError for an invalid value.
+        """Raise ProtocolError for an invalid value, such as a number out of range.
 
         Clients check a response before they use any of it. Servers and tests may still encode such a value.
         """

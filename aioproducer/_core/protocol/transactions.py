@@ -66,7 +66,6 @@ class FindCoordinatorResponse(Message):
     coordinators: list[Coordinator] = field(array_of(Coordinator), since=4, factory=list)
 
     def check(self) -> None:
-        """Raise ProtocolError for a number out of range."""
         found: list[Coordinator | FindCoordinatorResponse] = [self, *self.coordinators]
         for each in found:
             check_address(each.node_id, each.port, -1 if each.error_code else 0)
@@ -214,7 +213,6 @@ class EndTxnResponse(Message):
     producer_epoch: int = field(INT16, since=5, ignorable=True, default=-1)
 
     def check(self) -> None:
-        """Raise ProtocolError for a number out of range."""
         check_range("producer_id", self.producer_id, -1)
         check_range("producer_epoch", self.producer_epoch, -1)
 

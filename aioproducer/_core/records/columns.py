@@ -306,42 +306,28 @@ Sequence.register(BytesColumn)
 
 
 class Records(Protocol):
-    """Records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes records at their append."""
+    """Records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes records at their append.
+
+    `RecordColumns` documents the members. Of a buffer, `size` is exact, and `held` is its capacity.
+    """
 
     def __len__(self) -> int: ...
-
     @property
-    def values(self) -> Sequence[bytes | None]:
-        """Value of each record."""
-
+    def values(self) -> Sequence[bytes | None]: ...
     @property
-    def keys(self) -> Sequence[bytes | None] | None:
-        """Key of each record; None if no record has a key."""
-
+    def keys(self) -> Sequence[bytes | None] | None: ...
     @property
-    def headers(self) -> Sequence[RecordHeaders] | None:
-        """Headers of each record; None if no record has headers."""
-
+    def headers(self) -> Sequence[RecordHeaders] | None: ...
     @property
-    def timestamps(self) -> Sequence[int]:
-        """Timestamp of each record, in milliseconds since the epoch."""
-
+    def timestamps(self) -> Sequence[int]: ...
     @property
-    def size(self) -> int:
-        """Bytes that count for the limit of the batch: exact for a buffer, an upper bound for columns."""
-
+    def size(self) -> int: ...
     @property
-    def held(self) -> int:
-        """Bytes of `buffer_memory`: the capacity of a buffer, the size of columns."""
-
-    def sizes(self) -> list[int]:
-        """Return the size of each record in bytes, as counted by `size`."""
-
+    def held(self) -> int: ...
+    def sizes(self) -> list[int]: ...
     def append(
         self, value: bytes | None, key: bytes | None, headers: RecordHeaders, timestamp_ms: int, /
-    ) -> object:
-        """Add one record."""
-
+    ) -> object: ...
     def extend(
         self,
         values: Sequence[bytes | None],
@@ -349,14 +335,9 @@ class Records(Protocol):
         headers: Sequence[RecordHeaders] | None,
         timestamps: Sequence[int] | int,
         /,
-    ) -> object:
-        """Add a record per value; an exception leaves the records unchanged."""
-
-    def truncate(self, count: int, /) -> None:
-        """Keep the first *count* records."""
-
-    def take(self, indices: Iterable[int], /) -> Self:
-        """Return the records at *indices*, in that order."""
+    ) -> object: ...
+    def truncate(self, count: int, /) -> None: ...
+    def take(self, indices: Iterable[int], /) -> Self: ...
 
 
 class RecordColumns:

@@ -187,9 +187,7 @@ class _Loom:
         parts = [lead] * (self._count * step + 1)
         for position, strand in enumerate(strands):
             parts[position:-1:step] = strand
-        parts[0] = parts[0].removeprefix(
-            lead
-        )  # the lead ends the previous record: none before the first, one after the last
+        parts[0] = parts[0].removeprefix(lead)  # none before the first record, one after the last
         return parts
 
     def _add_strand(self, strand: Sequence[bytes]) -> None:

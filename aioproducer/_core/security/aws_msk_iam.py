@@ -54,7 +54,10 @@ class AwsMskIam(SaslClient):
         """Return the signed request."""
         self.proof = credentials = await CALL_THREADS.run(self._credentials)
         host = broker.host.rstrip(".")
-        region = _region(host, credentials.region)
+        found = _REGION_IN_HOST.search(host)
+        region = found[1] if found else credentials.region
+        if not region:
+            raise Refused(f"the region is neither in the name {host!r} nor configured: set AWS_REGION")
         token = credentials.session_token
         self.secrets = (credentials.secret_key,) if token is None else (credentials.secret_key, token)
         query = presigned(
@@ -82,14 +85,6 @@ class AwsMskIam(SaslClient):
         return b""
 
 
-def _region(host: str, configured: str | None) -> str:
-    if found := _REGION_IN_HOST.search(host):
-        return found[1]
-    if configured:
-        return configured
-    raise Refused(f"the region is neither in the name {host!r} nor configured: set AWS_REGION")
-
-
 class BotocoreCredentials:
     """Credentials from botocore, which searches the usual places of AWS tools and renews expired credentials."""
 
@@ -97,10 +92,7 @@ class BotocoreCredentials:
         self._session: object = None
 
     def __call__(self) -> AwsCredentials:
-        """Return the current credentials.
-
-        Raises: Refused.
-        """
+        """Return the current credentials. Raises: Refused."""
         session_module = importlib.import_module("botocore.session")
         errors = importlib.import_module("botocore.exceptions")
         if self._session is None:

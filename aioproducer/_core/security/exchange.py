@@ -58,10 +58,7 @@ class Exchange:
         self._rounds = 0
 
     async def start(self) -> SecretBytes:
-        """Return the first message.
-
-        Raises: AuthenticationFailed.
-        """
+        """Return the first message. Raises: AuthenticationFailed."""
         return await self._called(lambda: self.mechanism.start(self.broker))
 
     async def answer(self, challenge: bytes) -> SecretBytes | None:

@@ -6,7 +6,6 @@ import ctypes
 import ctypes.util
 import importlib
 import itertools
-import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +17,7 @@ from typing import Any, Final, TypeVar
 from aioproducer._core.address import Address
 from aioproducer._core.logfmt import LONGEST_TEXT, escaped
 from aioproducer._core.security.mechanism import Refused, SaslClient
+from aioproducer._core.security.stores import file_status
 from aioproducer._core.worker_threads import CALL_THREADS
 
 T = TypeVar("T")
@@ -67,13 +67,7 @@ class KerberosSettings:
 
     def keytab_state(self) -> object:
         """Return a value that changes with the keytab; None without one."""
-        if self.keytab is None:
-            return None
-        try:
-            found = os.stat(self.keytab)  # noqa: PTH116 - as open() in other modules
-        except OSError as error:
-            return error.errno
-        return found.st_mtime_ns, found.st_ino, found.st_size
+        return file_status(self.keytab)
 
 
 class Gssapi(SaslClient):

@@ -128,10 +128,7 @@ class SharedTokens:
         self._closed = False
 
     async def token(self) -> Token:
-        """Return a token that is still valid.
-
-        Raises: Refused, AuthenticationFailed.
-        """
+        """Return a token that is still valid. Raises: Refused, AuthenticationFailed."""
         token, now = self._next, self._wall()
         self._next = None
         if token is not None and (token.expires_at is None or now < token.expires_at):
@@ -150,11 +147,9 @@ class SharedTokens:
                 return token
         try:
             return await asyncio.shield(task)
-        except asyncio.CancelledError:
+        except (Refused, AuthenticationFailed, NoThread):
             raise
         except Exception as error:
-            if isinstance(error, Refused | AuthenticationFailed | NoThread):
-                raise
             raise Refused(
                 f"sasl_oauth_token_provider raised {type(error).__name__}, which is the cause"
             ) from error
@@ -200,23 +195,18 @@ class SharedTokens:
         token = await self._fetch()
         if token.expires_at is not None and token.expires_at <= self._wall():
             raise Refused("the new token has expired already; is the clock right?")
-        self._take(token, begun)
+        if not self._closed:
+            self._limits.over("security.token.kept", "", "security.token.recovered")
+            self._token, self._failures = token, 0
+            if token.expires_at is not None:
+                self._renew_at = begun + RENEWED_AT * (token.expires_at - begun)
+                self._wait()
         return token
-
-    def _take(self, token: Token, begun: float) -> None:
-        if self._closed:
-            return
-        self._limits.over("security.token.kept", "", "security.token.recovered")
-        self._token, self._failures = token, 0
-        if token.expires_at is not None:
-            self._renew_at = begun + RENEWED_AT * (token.expires_at - begun)
-            self._wait()
 
     def _done(self, task: asyncio.Task[Token]) -> None:
         self._fetching = None
-        if task.cancelled() or (error := task.exception()) is None:
-            return
-        if self._closed or self._token is None:
+        error = None if task.cancelled() else task.exception()
+        if error is None or self._closed or self._token is None:
             return
         self._limits.log(log, logging.WARNING, "", "security.token.kept error=%s", type(error).__name__)
         if self._token.expires_at is not None and self._wall() < self._token.expires_at:

@@ -62,10 +62,7 @@ class Credentials:
         return self._next is not None
 
     async def pair(self) -> Login:
-        """Return user name and password.
-
-        Raises: Refused if there are none.
-        """
+        """Return user name and password. Raises: Refused if there are none."""
         if self._next is not None:
             login, self._next = self._next, None
             return login

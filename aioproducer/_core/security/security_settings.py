@@ -218,10 +218,7 @@ class LoginModule:
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """Read the one login module of *text*.
-
-    Raises: ValueError, whose text contains no part of *text*.
-    """
+    """Read the one login module of *text*. Raises: ValueError, whose text contains no part of *text*."""
     tokens = _tokens(text)
     name, flag = (tokens.pop(0) if tokens else ("", "") for _ in range(2))
     if name[0] != "text" or flag[0] != "text":

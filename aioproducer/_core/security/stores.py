@@ -48,6 +48,17 @@ def descriptor_of(path: str | Path, flags: int, mode: int = 0o600) -> int:
     raise OSError(errno.EINVAL, "not a regular file")
 
 
+def file_status(path: str | None) -> object:
+    """Return a value that changes with the content of the file *path*; None for None."""
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)  # noqa: PTH116 - as open() in other modules
+    except (OSError, ValueError) as error:
+        return type(error)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 class StoreError(ValueError):
     """Raised for an unusable store. The text has the store and the reason, and no part of the content."""
 
@@ -76,10 +87,7 @@ class Source:
         return None if "-----BEGIN" in value else value
 
     def content(self) -> bytes:
-        """Return the current content.
-
-        Raises: StoreError.
-        """
+        """Return the current content. Raises: StoreError."""
         path = self.path
         if path is None:
             return revealed(self.value).encode()

@@ -17,7 +17,7 @@ from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.security.mechanism import called
 from aioproducer._core.security.secret import without_frames
 from aioproducer._core.security.security_settings import VERSIONS, TlsSettings, weaknesses_of_context
-from aioproducer._core.security.stores import Pem, Source, StoreError, read_store
+from aioproducer._core.security.stores import Pem, Source, StoreError, file_status, read_store
 from aioproducer._core.steps import Log
 from aioproducer._core.worker_threads import WORK_THREADS, NoThread
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
@@ -259,15 +259,13 @@ class TlsContexts:
         self._limits = limits or LogLimits()
 
     async def context(self) -> ssl.SSLContext:
-        """Return the context for a new connection.
-
-        Raises: AuthenticationFailed without a valid context.
-        """
+        """Return the context for a new connection. Raises: AuthenticationFailed without a valid context."""
         given = self.settings.context
         if isinstance(given, ssl.SSLContext):
             return given
         async with self._lock:
-            seen = self._signature() if given is None else None
+            sources = self.settings.sources
+            seen = tuple(file_status(each.path) for each in sources) if given is None else None
             if self._context is not None and self._is_current(seen):
                 return self._context
             self._tried = seen
@@ -313,20 +311,6 @@ class TlsContexts:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def _signature(self) -> tuple[object, ...]:
-        """Return the file status of each source, which changes with its content."""
-        return tuple(_file_status(source.path) for source in self.settings.sources)
-
-
-def _file_status(path: str | None) -> object:
-    if path is None:
-        return None
-    try:
-        found = os.stat(path)  # noqa: PTH116 - pathlib would be imported for this alone
-    except (OSError, ValueError) as error:
-        return type(error)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _checked(context: object) -> ssl.SSLContext:

@@ -38,10 +38,7 @@ LARGEST_BYTES: Final = 1024 * 1024
 def assertion(
     settings: AssertionSettings, now_s: float, load: Callable[[str], Any] = importlib.import_module
 ) -> Secret:
-    """Return an assertion that is valid from *now_s* on. Files are read at every call.
-
-    Raises: Refused.
-    """
+    """Return an assertion that is valid from *now_s* on. Files are read at every call. Raises: Refused."""
     if settings.file is not None:
         return Secret(_read(settings.file, "sasl_oauthbearer_assertion_file").strip())
     if settings.private_key_file is None:

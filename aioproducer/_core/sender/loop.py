@@ -118,6 +118,7 @@ class Sender:
             in_flight=self._in_flight,
             most_in_flight=self._most_in_flight,
             identity_error=lambda: self._producer_id.last_error,
+            loop=self._loop,
         )
 
     def connected(self, node_id: int) -> None:

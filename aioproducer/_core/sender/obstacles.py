@@ -35,31 +35,22 @@ class Obstacle(NamedTuple):
     cause: ProducerError | None = None
 
 
-class Obstacles:
+class Obstacles(NamedTuple):
     """Finds the obstacle of a batch from its state and the connection to its leader. Read-only, without cost until called."""
 
-    def __init__(
-        self,
-        *,
-        accumulator: Accumulator,
-        pool: Pool,
-        brokers: Callable[[], Collection[int]],
-        in_flight: Mapping[Connection, int],
-        most_in_flight: int,
-        identity_error: Callable[[], ProducerError | None],
-    ) -> None:
-        """*brokers* returns the ids of the cluster's brokers; *identity_error* returns the failure to get a producer id."""
-        self._accumulator = accumulator
-        self._pool = pool
-        self._brokers = brokers
-        self._in_flight = in_flight
-        self._most_in_flight = most_in_flight
-        self._identity_error = identity_error
-        self._loop = asyncio.get_running_loop()
+    accumulator: Accumulator
+    pool: Pool
+    brokers: Callable[[], Collection[int]]
+    """Returns the ids of the cluster's brokers."""
+    in_flight: Mapping[Connection, int]
+    most_in_flight: int
+    identity_error: Callable[[], ProducerError | None]
+    """Returns the failure to get a producer id."""
+    loop: asyncio.AbstractEventLoop
 
     def failure(self, batch: Batch, timeout_s: float | None = None, due_at: float | None = None) -> Failure:
         """Return the failure of *batch* at its deadline, or at the deadline *due_at* of a call with a *timeout_s*."""
-        now = self._loop.time()
+        now = self.loop.time()
         due_at = batch.deadline if due_at is None else due_at
         waited_s = now - batch.created_at if timeout_s is None else timeout_s + now - due_at
         obstacle = self._late(batch, now, now - due_at - TICK_S, waited_s)
@@ -73,7 +64,7 @@ class Obstacles:
 
     def of(self, batch: Batch) -> Obstacle:
         """Return the reason why *batch* is not acknowledged at present."""
-        now = self._loop.time()
+        now = self.loop.time()
         return self._of(batch, now) or Obstacle(
             TimeoutReason.LOOP_BLOCKED, "the event loop has not sent the batch yet"
         )
@@ -98,7 +89,7 @@ class Obstacles:
             batch = next(
                 (each for each in batch.successors if each.state not in RESOLVED), batch.successors[-1]
             )
-        topic = self._accumulator.topics.get(batch.topic_partition.topic)
+        topic = self.accumulator.topics.get(batch.topic_partition.topic)
         queue = None if topic is None else topic.by_partition.get(batch.topic_partition.partition)
         if batch.persistence.attempt_is_out:
             return self._unanswered(NO_LEADER if queue is None else queue.leader, now)
@@ -112,7 +103,7 @@ class Obstacles:
 
     def _unanswered(self, leader: int, now: float) -> Obstacle:
         node = "the leader" if leader == NO_LEADER else f"node {leader}"
-        is_connected = self._pool.get(leader) is not None
+        is_connected = self.pool.get(leader) is not None
         return (
             self._throttle(leader, now)
             or (self._away(leader) if is_connected else None)
@@ -129,7 +120,7 @@ class Obstacles:
                     TimeoutReason.BACKING_OFF, "the batch was waiting for more records (linger_ms)"
                 )
             case TimeoutReason.PRODUCER_ID:
-                error = self._identity_error()
+                error = self.identity_error()
                 why = "no broker has assigned a producer id" + (f": {error}" if error is not None else "")
                 return self._any_node() or Obstacle(head, why, error)
             case TimeoutReason.TRANSACTION:
@@ -150,8 +141,8 @@ class Obstacles:
         """Return the obstacle of requests to *leader*."""
         if (away := self._away(leader) or self._throttle(leader, now)) is not None:
             return away
-        connection = self._pool.get(leader)
-        if connection is None or (count := self._in_flight.get(connection, 0)) < self._most_in_flight:
+        connection = self.pool.get(leader)
+        if connection is None or (count := self.in_flight.get(connection, 0)) < self.most_in_flight:
             return None
         requests = "1 request is" if count == 1 else f"{count} requests are"
         return Obstacle(
@@ -160,7 +151,7 @@ class Obstacles:
         )
 
     def _throttle(self, leader: int, now: float) -> Obstacle | None:
-        connection = self._pool.get(leader)
+        connection = self.pool.get(leader)
         if connection is None or not 0 < connection.throttled_until >= now:
             return None
         for_s = connection.throttled_until - now
@@ -170,11 +161,11 @@ class Obstacles:
 
     def _away(self, node_id: int) -> Obstacle | None:
         """Return the reason for the lack of a usable connection to the node; None with a usable connection."""
-        connection = self._pool.get(node_id)
+        connection = self.pool.get(node_id)
         if connection is not None:
             text = f"the login at node {node_id} is being repeated"
             return Obstacle(TimeoutReason.AUTHENTICATION, text) if connection.is_paused else None
-        refused, error = self._pool.refused_logins(node_id), self._pool.last_error(node_id)
+        refused, error = self.pool.refused_logins(node_id), self.pool.last_error(node_id)
         if refused is not None:
             text = f"node {node_id} refused the login: {refused.error}"
             return Obstacle(TimeoutReason.AUTHENTICATION, text, refused.error)
@@ -183,8 +174,8 @@ class Obstacles:
 
     def _any_node(self) -> Obstacle | None:
         """Return the reason for the lack of a connected broker; None if a broker is connected."""
-        brokers = self._brokers()
-        if self._pool.least_loaded(brokers) is not None:
+        brokers = self.brokers()
+        if self.pool.least_loaded(brokers) is not None:
             return None
         away = [obstacle for node_id in brokers if (obstacle := self._away(node_id)) is not None]
         return next(

@@ -77,20 +77,13 @@ ProduceAnswer = ProduceResponse | BaseOffsets
 
 
 class OpenTransaction(Protocol):
-    """Subset of the transaction used by the sender."""
+    """Subset of `TransactionRecords`, which documents it, for the sender."""
 
     @property
-    def may_send(self) -> bool:
-        """True if unwritten batches may be written."""
-
-    def fail_unsendable(self) -> None:
-        """Fail batches that must not be sent any more."""
-
-    def write(self, batches: Sequence[Batch]) -> int | None:
-        """Note that *batches* are written; return the highest allowed version of Produce, None for any."""
-
-    def answered(self, took_s: float) -> None:
-        """Note a response to Produce after *took_s*."""
+    def may_send(self) -> bool: ...
+    def fail_unsendable(self) -> None: ...
+    def write(self, batches: Sequence[Batch]) -> int | None: ...
+    def answered(self, took_s: float) -> None: ...
 
 
 class Encoder:
@@ -238,21 +231,19 @@ def decoder_for(request: ProduceRequest, version: int) -> Decode:
 
 
 def _decode(
-    names: dict[bytes, str], response: type[ProduceResponse], version: int, payload: bytes
+    names: dict[bytes, str] | None, response: type[ProduceResponse], version: int, payload: bytes
 ) -> tuple[ProduceAnswer, int]:
     offsets = read_base_offsets(BaseOffsets, payload, names)
     if offsets is not None:
         return offsets
     answer, surplus = decode_response(response, version, payload)
-    for topic in answer.responses:
-        topic.name = names.get(topic.topic_id) or f"the topic with the id {topic.topic_id.hex()}"
+    if names is not None:
+        for topic in answer.responses:
+            topic.name = names.get(topic.topic_id) or f"the topic with the id {topic.topic_id.hex()}"
     return answer, surplus
 
 
-def _decode_names(response: type[ProduceResponse], version: int, payload: bytes) -> tuple[ProduceAnswer, int]:
-    offsets = read_base_offsets(BaseOffsets, payload, None)
-    return decode_response(response, version, payload) if offsets is None else offsets
-
+_decode_names: Final = partial(_decode, None)
 
 log: Final = Log(__name__)
 

@@ -282,14 +282,12 @@ class TransactionManager(IdentityKeeper):
     # --- identity of the partitions (IdentityKeeper) -------------------------------------------------------------
 
     def admits(self, where: TopicPartition) -> bool:
-        """Return True if a new batch may be written to *where* now."""
         if self.current is None or self.held or self.state not in SENDING:
             return False
         return self.version >= ADDED_BY_PRODUCE or where in self._added
 
     @property
     def leaders_begin_at_zero(self) -> bool:
-        """True if a leader without state of the identity accepts sequence 0 only (KIP-890); else any sequence (KIP-360)."""
         return self.version >= ADDED_BY_PRODUCE
 
     def want(self, where: TopicPartition) -> None:

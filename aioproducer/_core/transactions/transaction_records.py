@@ -182,10 +182,9 @@ class TransactionRecords:
         state = self._manager.state
         if state is State.ABORTING:
             self._fail(NOT_IN_FLIGHT, aborted())
-        elif state is State.ABORTABLE:
-            self._fail(UNSENT, failure_of(self._manager.refusal("send")))
-        elif state is State.FATAL:
-            self._fail(NOT_IN_FLIGHT, failure_of(self._manager.refusal("send")))
+        elif state in {State.ABORTABLE, State.FATAL}:
+            failure = Failure.of(self._manager.refusal("send"))._replace(reason=None)
+            self._fail(UNSENT if state is State.ABORTABLE else NOT_IN_FLIGHT, failure)
         turns, self._awaiting_turn = self._awaiting_turn, set()
         for each in turns:
             if not each.done():
@@ -330,11 +329,4 @@ def aborted() -> Failure:
     """Return the failure of records that were not written before the abort (KIP-654)."""
     return Failure(
         TransactionAborted, "the transaction was aborted before the record was sent", abortable=True
-    )
-
-
-def failure_of(error: ProducerError) -> Failure:
-    """Return *error* as the failure of many records."""
-    return Failure(
-        type(error), str(error), cause=error.__cause__, abortable=error.abortable, fatal=error.fatal
     )

@@ -240,10 +240,7 @@ class PreparedTransaction(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the transaction in *text*.
-
-        Raises: ValueError, with the reason.
-        """
+        """Return the transaction in *text*. Raises: ValueError, with the reason."""
         try:
             read: Any = json.loads(text)
         except ValueError:

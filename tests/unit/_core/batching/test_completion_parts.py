@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.idempotence import BatchSequence
 from aioproducer.errors import DeliveryTimeout, InvalidRecord, MessageTooLarge
@@ -275,8 +274,8 @@ async def test_topic_limit_ends_when_a_larger_batch_is_accepted() -> None:
         assert rig.drain() == [part]
         rig.completion.complete(part, 0)
     assert limits.first_limit(300.0, is_next=False) > batch.size
-    probe = Batch(batch.topic_partition, (9,), created_at=300.0, deadline=420.0)
-    probe.size = 800
-    rig.completion._note_accepted(probe)
+    probe, _ = rig.sent(b"c" * 700)
+    probe.created_at = 300.0
+    rig.completion.complete(probe, 8)
     assert limits.ready == limits.full == 1_000
     assert not rig.completion._capped

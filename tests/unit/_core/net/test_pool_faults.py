@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 
 import pytest
 
 from aioproducer._core import log_limits
 from aioproducer._core.address import Address
-from aioproducer._core.backoff import Backoff, UniformSource
+from aioproducer._core.backoff import Backoff
 from aioproducer._core.net import pool as pool_module
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.dial import MakeProtocol
@@ -22,7 +21,7 @@ def noting(attempts: list[int], delay_s: float) -> Backoff:
     """A backoff that notes which attempts it was asked about."""
 
     class Noting(Backoff):
-        def delay_s(self, attempt: int, rng: UniformSource = random) -> float:
+        def delay_s(self, attempt: int, draw: float | None = None) -> float:
             attempts.append(attempt)
             return delay_s
 

@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.transactions.transaction_manager import TransactionState as State
-from aioproducer._core.transactions.transaction_records import aborted, failure_of
+from aioproducer._core.transactions.transaction_records import aborted
 from aioproducer.errors import (
     BufferFull,
     BufferTimeout,
@@ -123,7 +123,7 @@ class TestFailing:
     def test_failure_of_copies_an_error_for_many_records(self) -> None:
         error = TopicAuthorizationFailed("told", possibly_persisted=True)
         error.abortable, error.__cause__ = True, ValueError("why")
-        failure = failure_of(error)
+        failure = Failure.of(error)
         assert failure == Failure(TopicAuthorizationFailed, "told", cause=error.__cause__, abortable=True)
         assert aborted() == Failure(
             TransactionAborted, "the transaction was aborted before the record was sent", abortable=True
