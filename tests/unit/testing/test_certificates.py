@@ -55,5 +55,5 @@ def test_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.delitem(sys.modules, "aioproducer.testing.certificates")
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(ImportError, match=r"extra 'testing' brings"):
+    with pytest.raises(ImportError, match=r"needs the extra 'testing'"):
         importlib.import_module("aioproducer.testing.certificates")

@@ -126,7 +126,7 @@ def test_pkcs12_needs_a_package(tmp_path: Path) -> None:
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    with pytest.raises(StoreError, match=r"extra 'pkcs12' brings"):
+    with pytest.raises(StoreError, match=r"needs the extra 'pkcs12'"):
         read_store(in_file(tmp_path, ISSUED.pkcs12("hunter2")), password=Secret("hunter2"), load=missing)
 
 
