@@ -23,7 +23,7 @@ from aioproducer._core.records.columns import (
 from aioproducer.arrow import arrow_columns
 from aioproducer.arrow.arrow_columns import as_bytes, as_headers, bytes_in
 from tests.cases import for_each
-from tests.records_section import encode_records
+from tests.encoding import encode_records
 
 pytestmark = pytest.mark.skipif(not accelerated, reason="without the accelerator columns are tuples")
 

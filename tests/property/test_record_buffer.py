@@ -16,8 +16,8 @@ from aioproducer._core.records.columns import (
     Records,
 )
 from aioproducer._core.records.record_batch import encode_batch
+from tests.encoding import encode_records
 from tests.property.test_acceleration import DATA, NAMES, columns, outcome
-from tests.records_section import encode_records
 
 accelerator: Any = pytest.importorskip(
     "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError

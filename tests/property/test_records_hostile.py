@@ -12,9 +12,9 @@ from aioproducer._core.records import record_batch
 from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor, decompress
 from aioproducer._core.records.decode import decode_batches
-from aioproducer._core.records.record_batch import encode_batch
 from aioproducer._core.wire import crc32c
 from aioproducer.errors import ProtocolError
+from tests.encoding import encode_columns
 
 LIMIT = 1 << 16
 PACKED = [codec for codec in Codec if codec is not Codec.NONE]
@@ -24,7 +24,7 @@ def valid_batch(codec: Codec) -> bytearray:
     columns = RecordColumns()
     for number in range(20):
         columns.append(b"value" * number, b"key", (("name", b"header"), ("null", None)), 1_000 + number)
-    return encode_batch(columns, codec, compressor(codec, None) if codec else None)
+    return encode_columns(columns, codec, compressor(codec, None) if codec else None)
 
 
 VALID = {codec: valid_batch(codec) for codec in Codec}

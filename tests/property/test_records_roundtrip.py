@@ -18,8 +18,8 @@ from aioproducer._core.records.columns import (
 )
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import DecodedBatch, decode_batches
-from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch, set_sequence
-from tests.records_section import encode_records
+from aioproducer._core.records.record_batch import TRANSACTIONAL, set_sequence
+from tests.encoding import encode_columns, encode_records
 
 LIMIT = 1 << 24
 Record = tuple[bytes | None, bytes | None, RecordHeaders, int]
@@ -70,7 +70,7 @@ def records_of(columns: RecordColumns) -> list[Record]:
 
 def encode(columns: RecordColumns, codec: Codec = Codec.NONE, **stamp: Any) -> bytearray:
     compress = compressor(codec, None) if codec else None
-    return encode_batch(columns, codec, compress, **stamp)
+    return encode_columns(columns, codec, compress, **stamp)
 
 
 def decode(batch: bytearray) -> DecodedBatch:
@@ -90,7 +90,7 @@ def test_encoded_records_come_back(records: list[Record], codec: Codec) -> None:
 
 @given(batches, codecs, st.booleans())
 def test_aiokafka_decodes_the_same_records(records: list[Record], codec: Codec, transactional: bool) -> None:
-    raw = encode_batch(
+    raw = encode_columns(
         columns_of(records),
         codec | TRANSACTIONAL if transactional else codec,
         compressor(codec, None) if codec else None,

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from operator import add
 from struct import Struct
-from typing import Any, Final, TypeAlias, cast, overload
+from typing import Any, Final, TypeAlias, cast
 
 from aioproducer._core.acceleration import fastest
 from aioproducer._core.records.columns import (
@@ -319,24 +319,6 @@ Encoded: TypeAlias = bytearray | memoryview
 """A whole batch; a large one is a view of the memory of its RecordBuffer."""
 
 
-@overload
-def encode_batch(
-    columns: RecordColumns,
-    attributes: int = ...,
-    compress: Compress | None = ...,
-    producer_id: int = ...,
-    producer_epoch: int = ...,
-    base_sequence: int = ...,
-) -> bytearray: ...
-@overload
-def encode_batch(
-    columns: Records,
-    attributes: int = ...,
-    compress: Compress | None = ...,
-    producer_id: int = ...,
-    producer_epoch: int = ...,
-    base_sequence: int = ...,
-) -> Encoded: ...
 def encode_batch(
     columns: Records,
     attributes: int = 0,

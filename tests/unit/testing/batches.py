@@ -6,16 +6,10 @@ from collections.abc import Sequence
 
 from aioproducer._core.records.columns import RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
-from aioproducer._core.records.record_batch import (
-    CHECKED_FROM,
-    CRC,
-    CRC_AT,
-    HEADER,
-    TRANSACTIONAL,
-    encode_batch,
-)
+from aioproducer._core.records.record_batch import CHECKED_FROM, CRC, CRC_AT, HEADER, TRANSACTIONAL
 from aioproducer._core.wire import crc32c
 from aioproducer.testing.log import BatchHeader
+from tests.encoding import encode_columns
 
 
 def batch(
@@ -32,7 +26,7 @@ def batch(
     columns = RecordColumns()
     values = values or (b"value",)
     columns.extend(values, keys, None, timestamps or 0)
-    return encode_batch(
+    return encode_columns(
         columns,
         codec | TRANSACTIONAL if transactional else codec,
         compress=None if codec is Codec.NONE else compressor(codec, None),

@@ -18,7 +18,7 @@ from aioproducer._core.records.columns import (
 from aioproducer._core.records.record_batch import HEADER, encode_batch
 from aioproducer._core.wire import crc32c
 from tests.cases import for_each
-from tests.records_section import encode_records
+from tests.encoding import encode_records
 
 accelerator: Any = pytest.importorskip(
     "aioproducer._core._accelerator", reason="it was not built", exc_type=ImportError

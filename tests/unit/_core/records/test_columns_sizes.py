@@ -18,7 +18,7 @@ from aioproducer._core.records.columns import (
 )
 from aioproducer._core.records.record_batch import encode_batch
 from tests.cases import for_each
-from tests.records_section import encode_records
+from tests.encoding import encode_records
 
 
 def encoded_size(value: bytes | None, key: bytes | None, headers: RecordHeaders, delta_ms: int = 0) -> int:

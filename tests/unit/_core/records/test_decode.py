@@ -8,10 +8,11 @@ from aioproducer._core.records import record_batch
 from aioproducer._core.records.columns import RecordColumns, RecordHeaders
 from aioproducer._core.records.compression import Codec, compressor
 from aioproducer._core.records.decode import DecodedBatch, DecodedRecord, decode_batches
-from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch
+from aioproducer._core.records.record_batch import TRANSACTIONAL
 from aioproducer._core.wire import crc32c
 from aioproducer.errors import ProtocolError
 from tests.cases import for_each
+from tests.encoding import encode_columns
 
 LIMIT = 1 << 20
 TRACE: RecordHeaders = (("trace", b"1f"), ("é", None))
@@ -21,7 +22,7 @@ def batch_of_two() -> bytearray:
     columns = RecordColumns()
     columns.append(b"value", None, (), 1_000)
     columns.append(None, b"key", TRACE, 900)
-    return encode_batch(columns, producer_id=7, producer_epoch=2, base_sequence=5, attributes=TRANSACTIONAL)
+    return encode_columns(columns, producer_id=7, producer_epoch=2, base_sequence=5, attributes=TRANSACTIONAL)
 
 
 def decode(data: bytes | bytearray | memoryview) -> list[DecodedBatch]:
@@ -83,7 +84,7 @@ def test_compressed_records_are_read(codec: Codec) -> None:
     columns = RecordColumns()
     columns.extend([b"value %d" % number for number in range(1000)], None, None, 5)
     compress = compressor(codec, None) if codec else None
-    (batch,) = decode(encode_batch(columns, codec, compress))
+    (batch,) = decode(encode_columns(columns, codec, compress))
     assert batch.codec is codec
     assert [record.value for record in batch.records] == columns.values
 
@@ -129,7 +130,7 @@ def test_decode_limit_applies_to_one_batch() -> None:
     columns = RecordColumns()
     columns.append(b"v" * 993, None, (), 0)  # 7 bytes more, and 2 of length
     for codec in (Codec.NONE, Codec.GZIP):
-        batch = encode_batch(columns, codec, compressor(codec, None))
+        batch = encode_columns(columns, codec, compressor(codec, None))
         assert len(list(decode_batches(batch + batch, limit=1002))) == 2
         with pytest.raises(ProtocolError, match="limit of 1001 bytes"):
             list(decode_batches(batch, limit=1001))

@@ -8,9 +8,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aioproducer._core.records import record_batch
 from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordColumns
 from aioproducer._core.records.compression import Codec, compressor
-from aioproducer._core.records.record_batch import encode_batch, set_sequence
+from aioproducer._core.records.record_batch import set_sequence
 from aioproducer._core.wire import crc32c
-from tests.records_section import encode_records
+from tests.encoding import encode_columns, encode_records
 
 GOLDEN_RECORDS = bytes.fromhex(
     "0e 00 00 00 01 02 76 00"  # 7 bytes: attributes, time +0, offset +0, no key, "v", no headers
@@ -54,7 +54,7 @@ def crc_is_right(batch: bytearray) -> bool:
 
 def test_encode_equals_a_batch_written_by_hand() -> None:
     assert encode_records(golden_columns()) == GOLDEN_RECORDS
-    batch = encode_batch(
+    batch = encode_columns(
         golden_columns(),
         producer_id=7,
         producer_epoch=2,
@@ -79,24 +79,24 @@ def test_encode_equals_the_bytes_of_aiokafka() -> None:
         key, value, headers = b"k" * (number % 9), b"v" * number, [("n", b"%d" % number)] * (number % 3)
         builder.append(number, timestamp=1000 + number, key=key, value=value, headers=headers)
         columns.append(value, key, tuple(headers), 1000 + number)
-    assert encode_batch(columns) == builder.build()
+    assert encode_columns(columns) == builder.build()
 
 
 def test_batch_without_producer_id_has_minus_one() -> None:
-    assert fields(encode_batch(golden_columns()))[9:12] == (-1, -1, -1)
+    assert fields(encode_columns(golden_columns()))[9:12] == (-1, -1, -1)
 
 
 def test_batch_has_first_and_latest_timestamp() -> None:
     columns = RecordColumns()
     columns.extend([b"a", b"b", b"c"], None, None, [50, 90, 10])
-    batch = encode_batch(columns)
+    batch = encode_columns(columns)
     assert fields(batch)[7:9] == (50, 90)
 
 
 def test_encode_refuses_an_empty_batch() -> None:
     assert encode_records(RecordColumns()) == b""
     with pytest.raises(ValueError, match=r"^a batch has at least one record$"):
-        encode_batch(RecordColumns())
+        encode_columns(RecordColumns())
 
 
 def test_compression_applies_only_to_records() -> None:
@@ -106,7 +106,7 @@ def test_compression_applies_only_to_records() -> None:
         seen.append(data)
         return b"compressed, and longer than before: that is sent nevertheless"
 
-    batch = encode_batch(golden_columns(), Codec.LZ4 | record_batch.TRANSACTIONAL, compress)
+    batch = encode_columns(golden_columns(), Codec.LZ4 | record_batch.TRANSACTIONAL, compress)
     assert seen == [GOLDEN_RECORDS]
     assert batch[record_batch.HEADER.size :] == compress(b"")
     assert fields(batch)[1] == len(batch) - record_batch.LENGTH_PREFIX
@@ -117,10 +117,10 @@ def test_compression_applies_only_to_records() -> None:
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
 def test_set_sequence_equals_encoding_with_that_sequence(codec: Codec) -> None:
     compress = compressor(codec, None) if codec else None
-    batch = encode_batch(golden_columns(), codec, compress, producer_id=1, producer_epoch=0)
+    batch = encode_columns(golden_columns(), codec, compress, producer_id=1, producer_epoch=0)
     set_sequence(batch, 9_000_000_000, 3, 0x7FFF_FFFF)
     assert crc_is_right(batch)
-    assert batch == encode_batch(
+    assert batch == encode_columns(
         golden_columns(),
         codec,
         compress,
@@ -159,7 +159,7 @@ def test_checksum_of_large_batch_keeps_the_gil(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(record_batch, "crc32c", checked)
     columns = RecordColumns()
     columns.append(b"v" * 100_000, None, (), 1)
-    batch = encode_batch(columns, Codec.GZIP, bytes)
+    batch = encode_columns(columns, Codec.GZIP, bytes)
     set_sequence(batch, 1, 0, 0)
     assert modes == [(0, 0), (0, 0)]  # value, gil_release_mode
-    assert encode_batch(columns, Codec.GZIP, bytes, 1, 0, 0) == batch
+    assert encode_columns(columns, Codec.GZIP, bytes, 1, 0, 0) == batch
