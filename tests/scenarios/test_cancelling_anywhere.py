@@ -104,7 +104,7 @@ def of_ours() -> set[str]:
 
 @in_each_manner
 @scenario
-async def test_start(manner: Manner) -> None:
+async def test_start_cancelled_at_any_iteration_can_be_repeated(manner: Manner) -> None:
     async with cluster() as opened:
         for turns in count():
             producer = Producer(opened.bootstrap_servers)
@@ -121,7 +121,7 @@ async def test_start(manner: Manner) -> None:
 
 @in_each_manner
 @scenario
-async def test_close(manner: Manner) -> None:
+async def test_close_cancelled_at_any_iteration_closes(manner: Manner) -> None:
     async with cluster() as opened:
         for turns in count():
             producer = Producer(opened.bootstrap_servers, linger_ms=1_000)

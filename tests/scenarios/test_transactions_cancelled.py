@@ -132,7 +132,7 @@ async def test_transaction_may_be_cancelled_at_any_step(
 @in_each_version
 @in_each_manner
 @scenario
-async def test_close(manner: Manner, version: int) -> None:
+async def test_close_cancelled_at_any_iteration_aborts(manner: Manner, version: int) -> None:
     async with cluster_of(partitions=PARTITIONS, transaction_version=version) as cluster:
         for turns in count():
             producer = Producer(cluster.bootstrap_servers, transactional_id=ID)

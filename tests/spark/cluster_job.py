@@ -1,4 +1,4 @@
-"""What tests/spark/test_cluster.py runs on a cluster: a batch, a stream, and an audit of what came of it."""
+"""Program of tests/spark/test_cluster.py on a cluster: a batch, a stream, and an audit of their records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TASKS = 4
 
 
 def main() -> None:
-    """Write as many events twice, as runs "batch" and "stream"; say what an audit found, as a line of JSON."""
+    """Write the events twice, as runs "batch" and "stream", and print the report of an audit as a line of JSON."""
     parser = argparse.ArgumentParser()
     parser.add_argument("bootstrap_servers")
     parser.add_argument("topic")

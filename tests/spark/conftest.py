@@ -46,14 +46,14 @@ def spark_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(spark_directory: Path) -> Iterator[SparkSession]:
-    """One Spark for the whole session: it takes seconds to start."""
+    """One Spark for the whole session, because its start costs seconds."""
     with spark_session(spark_directory) as spark:
         yield spark
 
 
 @pytest.fixture
 def spark_log(spark: SparkSession, spark_directory: Path) -> SparkLog:
-    """What Spark, and whatever runs in it, says from here on."""
+    """The log of Spark and its processes from now on."""
     return SparkLog(spark_directory / "spark.log")
 
 
@@ -91,7 +91,7 @@ def gate(tmp_path: Path) -> Gate:
 
 @pytest.fixture
 def save(kafka: ApacheKafka) -> Save:
-    """Write to the session's broker, unless told otherwise."""
+    """Write to the broker of the session by default."""
 
     def save(rows: DataFrame, topic: str | None = None, *, times: object = None, **options: object) -> None:
         options = {"bootstrap_servers": kafka.bootstrap_servers, **options}
@@ -118,7 +118,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Fetch the jars of the broker and of Spark's Kafka connector; have a first broker leave its classes to the others."""
+    """Fetch the jars of the broker and of Spark's Kafka connector; a first broker creates the shared class archive."""
     fetch_for(session, "spark", share_classes, connector)
 
 
@@ -126,7 +126,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show what Spark had to say while a test failed."""
+    """Show the log of Spark during a failed test."""
     report = yield
     if report.failed and isinstance(item, pytest.Function):
         for log in item.funcargs.values():

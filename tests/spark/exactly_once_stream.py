@@ -24,7 +24,7 @@ def stream(
     tasks: int,
     timeout_ms: int = 60_000,
 ) -> DataStreamWriter:
-    """Return what writes the events of a directory, a file a micro-batch; topic and prefix have the same name."""
+    """Return a writer of the events of a directory, one file per micro-batch; topic and prefix have the same name."""
     rows = records_of(events_from(spark, directory / "events"), RUN)
     rows = rows.coalesce(1) if tasks == 1 else rows.repartition(tasks)
     writer = rows.writeStream.format(source)

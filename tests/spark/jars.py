@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka source and sink, which the tests compare with; no user of ours needs them.
+"""The jars of Spark's own Kafka source and sink, for comparisons in tests; users do not need them.
 
 To move to another release: change CONNECTORS, then `python -m tests.spark.jars` rewrites the lock files.
 """

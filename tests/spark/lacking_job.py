@@ -1,4 +1,4 @@
-"""What tests/spark/test_cluster.py runs on executors that lack a package: a batch, whose error is printed."""
+"""Program of tests/spark/test_cluster.py on executors that lack a package: a batch whose error is printed."""
 
 from __future__ import annotations
 

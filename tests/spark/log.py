@@ -1,4 +1,4 @@
-"""What Spark says, from some moment on."""
+"""The log of Spark from a given time on."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class SparkLog:
         self._start = path.stat().st_size
 
     def text(self) -> str:
-        """Return what has been written so far."""
+        """Return the text written so far."""
         with self.path.open("rb") as log:
             log.seek(self._start)
             return log.read().decode(errors="replace")
 
     def wait_for(self, text: str, *, timeout_s: float = 20) -> str:
-        """Return the first line with *text* in it, waiting for it: processes of Spark's say it when they do.
+        """Wait for the first line with *text*, and return the line.
 
         Raises:
             TimeoutError: nobody said it in time.

@@ -20,6 +20,6 @@ pipelines.create_sink(
 
 @pipelines.append_flow(target="clicks")
 def into_the_topic() -> DataFrame:
-    """Return what is to be written."""
+    """Return the rows to write."""
     spark = SparkSession.active()
     return spark.readStream.schema("value string").json(os.environ["EVENTS"])

@@ -1,4 +1,4 @@
-"""Points in the life of a batch at which a test has a process killed, or held: what may die at any moment, dies there."""
+"""Points in the life of a batch at which a test kills, holds, freezes or fails a process."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import psutil
 from tests.spark.gate import wait_for
 
 VARIABLE: Final = "AIOPRODUCER_TEST_PROBE"
-"""Where what is called in a process finds the directory of the probe."""
+"""Environment variable with the directory of the probe."""
 
 
 class Act(StrEnum):
-    """What to do at a point, once."""
+    """Action at a point, taken once."""
 
     KILL = "kill"
-    """Kill the process that is there."""
+    """Kill the process at the point."""
     HOLD = "hold"
-    """Let it wait, until it is released or killed with all others."""
+    """Let the process wait until it is released or killed with all other processes."""
     FAIL = "fail"
     """Raise."""
     FREEZE = "freeze"
-    """Stop the process that is there (SIGSTOP), in a session of its own: else it ends with its JVM."""
+    """Stop the process (SIGSTOP) in its own session, so that it survives its JVM."""
 
 
 class Probe:
-    """What is to happen at which point: files in a directory, so that every process knows them."""
+    """Actions at points, stored as files in a directory that every process can read."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(exist_ok=True)
@@ -41,7 +41,7 @@ class Probe:
         (self.directory / f"{point}.set").write_text(act, encoding="utf-8")
 
     def wait_until_reached(self, point: str) -> None:
-        """Return when somebody is there."""
+        """Return when a process has reached *point*."""
         wait_for(self.directory / f"{point}.reached")
 
     def frozen(self, point: str) -> psutil.Process:
@@ -50,15 +50,15 @@ class Probe:
         return psutil.Process(int(claimed.suffix[1:]))
 
     def wait_until_thawed(self, point: str) -> None:
-        """Return when who was frozen at *point* goes on."""
+        """Return when the process frozen at *point* continues."""
         wait_for(self.directory / f"{point}.thawed")
 
     def release(self, point: str) -> None:
-        """Let whoever is held at *point* go on."""
+        """Release the process held at *point*."""
         (self.directory / f"{point}.released").touch()
 
     def reached(self, point: str) -> bool:
-        """Whether somebody was there."""
+        """True if a process has reached *point*."""
         return (self.directory / f"{point}.reached").exists()
 
     def pass_by(self, point: str) -> None:

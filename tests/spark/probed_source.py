@@ -1,4 +1,4 @@
-"""Our sink with a probe in it: the format "probed", for tests that kill it at a point.
+"""The sink with a probe: the format "probed", for tests that kill a process at a point.
 
 Its option `probe` is the directory of the probe.
 """
@@ -34,7 +34,7 @@ else:
 
 
 class ProbedSource(AioProducerSource):
-    """The sink itself; only what Spark calls is told to the probe, and what is asked of Kafka."""
+    """The sink itself, which reports calls of Spark and requests to Kafka to the probe."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._directory = options["probe"]

@@ -23,11 +23,11 @@ LOCAL = f"local[{CORES},{TASK_ATTEMPTS}]"
 
 
 class ProgramFailed(RuntimeError):
-    """A program did not end as it should; the message ends with what it said."""
+    """A program failed or timed out; the message ends with its output."""
 
 
 class Program:
-    """A program that runs; what it says is in a file. It is gone when the `with` block ends, or this process."""
+    """A running program with its output in a file. It is killed at the end of the `with` block or of this process."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         with log.open("ab") as out:
@@ -56,7 +56,7 @@ class Program:
         self._guard.communicate()
 
     def kill(self) -> None:
-        """End it as a power cut would, with its JVM (SIGKILL). What that has started has to notice by itself."""
+        """Kill the program and its JVM (SIGKILL). Processes started by the JVM have to notice its end."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -95,7 +95,7 @@ def driver(
 def submit_environment(
     directory: Path, master: str = LOCAL, more: Mapping[str, str] = MappingProxyType({})
 ) -> dict[str, str]:
-    """Return what the environment of such a script has to have; *directory* is for what Spark writes."""
+    """Return the environment of such a script; *directory* is for files of Spark."""
     options = [f"--conf={name}={value}" for name, value in {**settings(directory), **more}.items()]
     return environment(directory) | {
         "PYTHONPATH": str(ROOT),

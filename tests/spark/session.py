@@ -1,4 +1,4 @@
-"""A real Spark in this process: its JVM as small as the tests allow, what it says in a file."""
+"""A real Spark in this process, with a small JVM and its log in a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ exec '{java}' "$@"
 
 @contextmanager
 def spark_session(directory: Path, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[SparkSession]:
-    """Start Spark with its Kafka connector; its log is `spark.log` in *directory*, which is for what it writes.
+    """Start Spark with its Kafka connector; *directory* has its files and its log, `spark.log`.
 
     Settings in *more* win over those for tests.
 
@@ -51,7 +51,7 @@ def spark_session(directory: Path, more: Mapping[str, str] = MappingProxyType({}
 
 
 def environment(directory: Path) -> dict[str, str]:
-    """Return what the environment has to have where Spark is started."""
+    """Return the environment for a start of Spark."""
     return {
         "JAVA_HOME": str(java_home(directory)),
         "PYSPARK_PYTHON": sys.executable,  # the default is the first `python3` on the path
@@ -60,7 +60,7 @@ def environment(directory: Path) -> dict[str, str]:
 
 
 def settings(directory: Path) -> dict[str, str]:
-    """Return Spark's settings for tests: *directory* is for what it writes."""
+    """Return the settings of Spark for tests; *directory* is for its files."""
     return {
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
@@ -76,7 +76,7 @@ def settings(directory: Path) -> dict[str, str]:
 
 
 def java_home(directory: Path) -> Path:
-    """Return what Spark can take for a Java's home: any Java that runs Kafka will do."""
+    """Return a Java home for Spark: any Java that runs Kafka."""
     java = directory / "java" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text(JAVA.format(java=find_java()), encoding="utf-8")

@@ -154,7 +154,7 @@ async def test_audits_of_the_command_line_and_spark_agree(
 async def test_transactions_are_read_as_on_the_command_line(
     spark: SparkSession, topic: str, kafka: ApacheKafka, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Aborted amid and at the end of a partition, and open: two lanes in one partition, and what one sent again."""
+    """Aborted transactions amid and at the end of a partition, an open one, two lanes, and a repeated lane."""
 
     async def send(producer: Producer, *sequences: int) -> None:
         headers = [stamp("r", number, f"task {number % 2}") for number in sequences]

@@ -30,7 +30,7 @@ def text_of(action: Callable[[], object]) -> list[str]:
 
 
 def assert_said_by_driver(lines: list[str], what: str) -> None:
-    """Spark's own words, ours, and the SQLSTATE that Spark puts behind the end of our line."""
+    """Spark's own text, the line of this sink, and the SQLSTATE that Spark appends to the line."""
     first, last = lines
     assert first.startswith("[PYTHON_DATA_SOURCE_ERROR] ")
     assert first.partition(": ")[2].startswith(what)

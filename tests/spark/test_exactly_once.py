@@ -68,7 +68,7 @@ STEPS: Final = {
 
 
 def steps(*short: tuple[str, str], of: Sequence[str] | None = None) -> pytest.MarkDecorator:
-    """Return the guarantees with each of their steps, or with those *of* them, or what is in the short form."""
+    """Return the guarantees with all their steps or the steps *of*, or the pairs *short* in a short run."""
     every = [(guarantee, step) for guarantee, names in STEPS.items() for step in of or names]
     return pytest.mark.parametrize(("guarantee", "step"), every if ALL else short)
 

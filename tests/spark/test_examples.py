@@ -44,7 +44,7 @@ Run = Callable[..., int | None]
 
 @pytest.fixture
 def run(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Call the `main` of an example with a command line; what it starts is the session's Spark, and stays."""
+    """Call the `main` of an example with a command line, on the Spark of the session."""
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     def call(example: ModuleType, *arguments: object) -> int | None:

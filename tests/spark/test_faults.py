@@ -20,7 +20,7 @@ from tests.spark.log import SparkLog
 
 
 def numbered(spark: SparkSession, count: int) -> DataFrame:
-    """Return rows whose values are their numbers, all of them in one task."""
+    """Return rows in one task, with their numbers as values."""
     return spark.range(0, count, numPartitions=1).selectExpr("cast(id as string) as value")
 
 

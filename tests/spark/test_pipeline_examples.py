@@ -32,7 +32,7 @@ Once = Callable[..., None]
 
 @pytest.fixture
 def once(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Once:
-    """Run an example in this session's Spark, until it has written what is there."""
+    """Run an example in the Spark of the session until it has written all input."""
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     def run(example: ModuleType, *arguments: object) -> None:
@@ -44,7 +44,7 @@ def once(spark: SparkSession, kafka: ApacheKafka, tmp_path: Path, monkeypatch: p
 
 
 def committed(kafka: ApacheKafka, topic: str, count: int) -> list[Record]:
-    """Return what readers of committed records see once there are *count*, or what is there too much."""
+    """Return the committed records once there are *count* or more."""
     servers = kafka.bootstrap_servers
     return await_records(servers, topic, lambda found: len(found) >= count, isolation_level="read_committed")
 

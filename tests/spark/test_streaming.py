@@ -71,7 +71,7 @@ def run_to_the_end(writer: DataStreamWriter) -> StreamingQuery:
 def test_every_row_of_every_micro_batch_is_there_once(
     files: Files, kafka: ApacheKafka, topic: str, tmp_path: Path, spark_log: SparkLog
 ) -> None:
-    """And the query goes on from its checkpoint."""
+    """The query continues from its checkpoint."""
     for rows in (20_000, 1, 30_000):
         files.add(rows)
     query = run_to_the_end(to_topic(files.stream(), kafka, topic, tmp_path))

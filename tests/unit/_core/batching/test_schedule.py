@@ -9,7 +9,7 @@ from tests.unit._core.batching.schedule_rig import NOW, Floor, settle
 from tests.unit.floor_rig import TOPIC
 
 
-def test_nothing_is_ready_at_first() -> None:
+def test_new_schedule_has_no_ready_partition() -> None:
     floor = Floor(1)
     assert list(floor.schedule.waiting) == []
     assert floor.schedule.next_due() == inf

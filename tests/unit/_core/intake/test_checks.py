@@ -124,7 +124,7 @@ class TestHeaders:
 
 class TestTopic:
     @for_each("topic", ["a", "A.b_c-9", "x" * 249, "...", "__consumer_offsets"])
-    def test_legal_names_pass(self, topic: str) -> None:
+    def test_legal_names_are_accepted(self, topic: str) -> None:
         assert check_topic(topic) == topic
 
     @for_each("topic", ["", ".", "..", "x" * 250, "a b", "ä", "a/b", "a\n", "a:b", "٣"])
@@ -143,7 +143,7 @@ INTEGERS: list[Callable[[str, object], int]] = [check_partition, check_timestamp
 
 @for_each("check", INTEGERS)
 @for_each("number", [0, 1, 2**31 - 1])
-def test_integers_pass(check: Callable[[str, object], int], number: int) -> None:
+def test_integers_are_accepted(check: Callable[[str, object], int], number: int) -> None:
     assert check("argument", number) == number
 
 
