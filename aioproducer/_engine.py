@@ -430,30 +430,23 @@ class Engine:
         is_only_broker = len(self.updater.snapshot.brokers) == 1
         self._completion.fail_missing(topics, node_id, is_only_broker=is_only_broker)
 
-    def _forget_topic(self, name: str) -> None:
-        """Drop the state of a topic that metadata dropped."""
-        queues = self.accumulator.topics.get(name)
-        if queues is None or queues.idle:
-            self.metrics.forget_topic(name)
-            if isinstance(self._partitioner, RoundRobinPartitioner):
-                self._partitioner.forget(name)
-
-    def _forget_nodes(self, brokers: Collection[int]) -> None:
-        """Drop the state of nodes outside *brokers*."""
-        left = self.metrics.nodes.keys() - {*brokers, BOOTSTRAP}
-        self.metrics.forget_nodes([node_id for node_id in left if not self.pool.counts_for(node_id)])
-        self.accumulator.latencies.forget(brokers)
-        self.accumulator.schedule.forget_nodes(brokers)
-
     def _metadata_changed(self, snapshot: MetadataSnapshot, topics: Collection[str]) -> None:
+        """Apply *snapshot*, in which *topics* have changed, and drop the state of deleted topics and nodes."""
         if self._rack is not None:
             self.accumulator.latencies.nearby = snapshot.in_rack(self._rack)
         for name in topics:
             info = snapshot.topics.get(name)
             if info is None:
                 self.accumulator.update_topic(name, ())
-                self._forget_topic(name)
+                queues = self.accumulator.topics.get(name)
+                if queues is None or queues.idle:
+                    self.metrics.forget_topic(name)
+                    if isinstance(self._partitioner, RoundRobinPartitioner):
+                        self._partitioner.forget(name)
             else:
                 self.accumulator.update_topic(name, info.leaders, info.topic_id)
-        self._forget_nodes(snapshot.brokers)
+        left = self.metrics.nodes.keys() - {*snapshot.brokers, BOOTSTRAP}
+        self.metrics.forget_nodes([node_id for node_id in left if not self.pool.counts_for(node_id)])
+        self.accumulator.latencies.forget(snapshot.brokers)
+        self.accumulator.schedule.forget_nodes(snapshot.brokers)
         self._wakeup.ring()

@@ -70,16 +70,11 @@ def _keep(
         ctx.meta[_LOG].configure(ctx.meta)
 
 
-def _requested() -> bool:
-    """Return True if the command line has an option of the log."""
-    context = click.get_current_context(silent=True)
-    return context is not None and not {_LEVEL, _FORMAT}.isdisjoint(context.meta)
-
-
 @contextmanager
 def without_warnings(logger: str) -> Iterator[None]:
     """Suppress warnings of *logger*, which the command reports itself, unless the command line has log options."""
-    if _requested():
+    context = click.get_current_context(silent=True)
+    if context is not None and not {_LEVEL, _FORMAT}.isdisjoint(context.meta):
         yield
         return
     quiet = logging.getLogger(logger)

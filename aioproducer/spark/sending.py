@@ -55,15 +55,8 @@ class Sent:
         if len(self.offsets) <= LISTED:
             for (topic, partition), found in self.offsets.items():
                 offsets.setdefault(topic, array("q")).extend((partition, found.first, found.last))
-        return {
-            "rows": self.rows,
-            "bytes": self.bytes,
-            "bad": self.bad,
-            "unchecked": self.unchecked,
-            "traffic": self.traffic,
-            "partitions": len(self.offsets),
-            "offsets": offsets,
-        }
+        equal = {name: getattr(self, name) for name in ("rows", "bytes", "bad", "unchecked", "traffic")}
+        return {**equal, "partitions": len(self.offsets), "offsets": offsets}
 
 
 class _Piece(NamedTuple):

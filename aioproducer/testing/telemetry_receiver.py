@@ -68,20 +68,13 @@ def _points(metric: bytes) -> Iterator[PushedMetric]:
 
 
 def _point(name: str, kind: MetricKind, data: bytes) -> PushedMetric:
-    start_ns = time_ns = 0
-    value, attributes = 0.0, {}
-    for number, content in _fields(data):
-        if number == 2:
-            start_ns = int.from_bytes(_bytes(content), "little")
-        elif number == 3:
-            time_ns = int.from_bytes(_bytes(content), "little")
-        elif number == 4:
-            (value,) = _DOUBLE.unpack(_bytes(content))
-        elif number == 6:
-            value = int.from_bytes(_bytes(content), "little", signed=True)
-        elif number == 7:
-            key, text = _attribute(_bytes(content))
-            attributes[key] = text
+    fields = {number: _bytes(content) for number, content in _fields(data) if number in {2, 3, 4, 6, 7}}
+    start_ns, time_ns = (int.from_bytes(fields.get(number, b""), "little") for number in (2, 3))
+    if 4 in fields:
+        (value,) = _DOUBLE.unpack(fields[4])
+    else:
+        value = int.from_bytes(fields.get(6, b""), "little", signed=True)
+    attributes = dict(map(_attribute, _messages(data, 7)))
     return PushedMetric(name, kind, value, attributes, start_ns, time_ns)
 
 
