@@ -184,9 +184,7 @@ def belongs_to(run: str, headers: Iterable[tuple[str, bytes | None]]) -> bool:
 def sequence_of(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
     """Return the sequence of a record with *headers*; None if it is missing or not a number."""
     digits = _first(SEQUENCE_HEADER, headers)
-    if digits is None or not digits.isdigit() or len(digits) > MAX_DIGITS:
-        return None
-    return int(digits)
+    return None if digits is None or not digits.isdigit() or len(digits) > MAX_DIGITS else int(digits)
 
 
 def lane_of(headers: Iterable[tuple[str, bytes | None]]) -> bytes | None:

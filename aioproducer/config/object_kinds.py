@@ -327,9 +327,7 @@ class PartitionerKind(Kind):
         return CallablePartitioner(value)
 
     def parse(self, text: str) -> object:
-        if text == _JAVA_ROUND_ROBIN:
-            return RoundRobinPartitioner()
-        return text or None
+        return RoundRobinPartitioner() if text == _JAVA_ROUND_ROBIN else text or None
 
 
 class DialKind(Kind):

@@ -54,9 +54,7 @@ def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
                 f"the file is {form}; load it, and give its options to ProducerConfig.from_mapping"
             )
     lines = list(_logical_lines(text))
-    if any(_SECTION.fullmatch(line) for line in lines):
-        return _in_sections(text)
-    return dict(map(_entry, lines))
+    return _in_sections(text) if any(_SECTION.fullmatch(line) for line in lines) else dict(map(_entry, lines))
 
 
 def is_text(source: str | os.PathLike[str]) -> TypeGuard[str]:

@@ -230,9 +230,7 @@ def _tokens(
         raise ConfigError(
             "sasl_mechanism = 'OAUTHBEARER' needs sasl_oauth_token_provider, or sasl_oauthbearer_token_endpoint_url"
         )
-    if file_of(url) is not None:
-        return url
-    return _endpoint(options, url, jaas, backoff)
+    return url if file_of(url) is not None else _endpoint(options, url, jaas, backoff)
 
 
 def _endpoint(options: SecurityOptions, url: str, jaas: dict[str, str], backoff: Backoff) -> EndpointSettings:

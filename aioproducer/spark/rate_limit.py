@@ -116,6 +116,4 @@ def _positive(name: str, value: str) -> int:
 
 def _cores() -> int:
     """Return the number of cores that this process may use: the number of tasks that `local[*]` runs at a time."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -96,9 +96,7 @@ class Groups:
             if consumer.generation >= 0:
                 raise Refused(errors.IllegalGeneration, f"there is no group {group_id}")
             return
-        if consumer.generation < 0 and not group.members:
-            return
-        if consumer == Consumer():
+        if consumer == Consumer() or (consumer.generation < 0 and not group.members):
             return
         instances = {each: member for member, each in group.members.items() if each is not None}
         if consumer.instance_id is not None and consumer.instance_id in instances:
