@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 log: Final = Log(__name__)
 
-WAITING_TO_BE_SENT: Final = (BatchState.OPEN, BatchState.SEALED)
-
 
 def transactions_of(config: ProducerConfig, *, on_moved: Callable[[bool], None]) -> Transactions | None:
     """Return the transactions of a producer with *config*; None without a transactional id."""
@@ -280,7 +278,7 @@ class Engine:
         waiting = [
             each
             for each in self.accumulator.unresolved
-            if each.state in WAITING_TO_BE_SENT and not each.possibly_persisted
+            if each.state in (BatchState.OPEN, BatchState.SEALED) and not each.possibly_persisted
         ]
         records = sum(map(len, waiting))
         for batch in waiting:

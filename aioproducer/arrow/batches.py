@@ -34,7 +34,6 @@ from aioproducer.types import Headers, TopicPartition
 
 _KEPT: Final = 100
 """Maximum number of failures that an error keeps: those of the first rows."""
-_row_of: Final = attrgetter("row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class RowsOutcome:
             known = self.offsets.get(where)
             self.offsets[where] = more if known is None else known.joined(more)
         if other.failures:
-            self.failures = sorted([*self.failures, *other.failures], key=_row_of)
+            self.failures = sorted([*self.failures, *other.failures], key=attrgetter("row"))
 
     def result(self) -> TableResult:
         """Return the acknowledged rows.

@@ -26,7 +26,6 @@ from aioproducer.spark.delivery import PREFIX, BatchId, BatchLost, DeliveryError
 
 LANES: Final = 100
 """Distance between the lanes of an attempt and of its siblings; above Spark's number of attempts per task."""
-LAST_LANE: Final = 100 * LANES
 
 RECOVER: Final = "`aioproducer spark-recover` lists the losses, and with --confirm lets the query continue"
 
@@ -179,7 +178,7 @@ async def choose_id(
 
     Raises: DeliveryError: the batch is over, or another driver has taken over.
     """
-    for lane in range(attempt, LAST_LANE, LANES):
+    for lane in range(attempt, 100 * LANES, LANES):
         name = delivery.task_id(batch.run_under(planned.run), partition, lane)
         known = await kafka.describe([delivery.driver_id, name])
         driver, own = known[delivery.driver_id], known[name]

@@ -25,11 +25,6 @@ TELEMETRY: Final = frozenset(
 )
 """API keys of telemetry, offered only with a subscription."""
 
-SOFTWARE_NAMES_SINCE = 3
-"""First version of ApiVersions with name and version of the client software (KIP-511)."""
-MANY_KEYS_SINCE = 4
-"""First version of FindCoordinator with several keys (KIP-699)."""
-
 TRANSACTION_VERSION = "transaction.version"
 """Feature that selects the behaviour of transactions (KIP-890)."""
 
@@ -40,7 +35,7 @@ async def api_versions(call: Call, request: metadata.ApiVersionsRequest) -> meta
     """Return the APIs with their versions."""
     try:
         with call.faults.around():
-            if call.version >= SOFTWARE_NAMES_SINCE:
+            if call.version >= 3:  # with name and version of the client software (KIP-511)
                 _check_software(request.client_software_name, request.client_software_version)
             _check_node(call, request)
             call.session.versions_sent = True
@@ -100,7 +95,7 @@ async def find_coordinator(
     call: Call, request: transactions.FindCoordinatorRequest
 ) -> transactions.FindCoordinatorResponse:
     """Return the coordinator of each group or transactional id."""
-    many = call.version >= MANY_KEYS_SINCE
+    many = call.version >= 4  # with several keys (KIP-699)
     found = [
         _coordinator(call, request.key_type, key)
         for key in (request.coordinator_keys if many else [request.key])

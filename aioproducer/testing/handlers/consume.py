@@ -13,12 +13,8 @@ from aioproducer.testing.state import Call, ClusterState
 
 LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 """Special timestamps of ListOffsets."""
-MAX_TIMESTAMP_SINCE = 7
-"""First version of ListOffsets with `MAX_TIMESTAMP` (KIP-734)."""
 READ_COMMITTED = 1
 """Isolation level of read_committed consumers (KIP-98)."""
-LEADER_EPOCH_SINCE = 4
-"""First version of ListOffsets with leader epochs (KIP-320)."""
 
 OffsetOutOfRange: type[BrokerError] = broker_error(1)
 FetchSessionIdNotFound: type[BrokerError] = broker_error(70)
@@ -56,7 +52,7 @@ def _offset_for(
         return protocol.ListOffsetsPartitionResponse(
             partition_index=requested.partition_index, error_code=refused.code
         )
-    if call.version >= LEADER_EPOCH_SINCE:
+    if call.version >= 4:  # with leader epochs (KIP-320)
         response.leader_epoch = partition.leader_epoch
     return response
 
@@ -69,7 +65,7 @@ def _find(log: PartitionLog, timestamp_ms: int, version: int, isolation_level: i
         return log.last_stable_offset if isolation_level == READ_COMMITTED else log.end_offset, -1
     if timestamp_ms == EARLIEST:
         return 0, -1
-    if timestamp_ms == MAX_TIMESTAMP and version >= MAX_TIMESTAMP_SINCE:
+    if timestamp_ms == MAX_TIMESTAMP and version >= 7:  # KIP-734
         return log.find_latest_time() or nowhere
     raise Refused(InvalidRequest, f"{timestamp_ms} is no time")
 

@@ -10,9 +10,6 @@ from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRespons
 from aioproducer.testing.faults import Refused, Target
 from aioproducer.testing.state import Call, ClusterState, Partition, Topic, TopicConfig
 
-WHOLE_ANSWER_ERROR_SINCE = 13
-"""First version of Metadata with an error code for the whole response (KIP-1102)."""
-
 CONFIG_DEFAULTS = {
     "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.before.max.ms": str(2**63 - 1),
@@ -39,7 +36,8 @@ async def metadata(call: Call, request: MetadataRequest) -> MetadataResponse:
         controller_id=min(node.node_id for node in alive),
         topics=[_describe(call, each, may_create=request.allow_auto_topic_creation) for each in requested],
     )
-    if call.version >= WHOLE_ANSWER_ERROR_SINCE and _must_rebootstrap(call, response):
+    # From version 13 on, one error code applies to the whole response (KIP-1102).
+    if call.version >= 13 and _must_rebootstrap(call, response):
         return MetadataResponse(brokers=[], topics=[], error_code=errors.RebootstrapRequired.code)
     return response
 

@@ -15,10 +15,6 @@ from aioproducer.testing.state import Call, CommittedOffset, Consumer
 
 ADDS_GROUP_SINCE = 5
 """First version of TxnOffsetCommit that adds the group to the transaction (KIP-890)."""
-ABORTABLE_SINCE = 4
-"""First version of TxnOffsetCommit with TRANSACTION_ABORTABLE (KIP-890)."""
-MANY_GROUPS_SINCE = 8
-"""First version of OffsetFetch with several groups (KIP-709)."""
 
 GROUP_ERRORS = {
     errors.ConcurrentTransactions.code: errors.CoordinatorNotAvailable.code,
@@ -67,7 +63,7 @@ def _admit(call: Call, request: transactions.TxnOffsetCommitRequest) -> None:
         try:
             call.state.coordinator.verify(request.transactional_id, identity, request.group_id)
         except Refused as refused:
-            if refused.code == errors.TransactionAbortable.code and call.version < ABORTABLE_SINCE:
+            if refused.code == errors.TransactionAbortable.code and call.version < 4:  # KIP-890
                 raise Refused(errors.InvalidTxnState, refused.message) from refused
             raise
     call.state.groups.check(
@@ -99,7 +95,7 @@ def _take(
 
 async def offset_fetch(call: Call, request: consumer.OffsetFetchRequest) -> consumer.OffsetFetchResponse:
     """Return the offsets of one or several groups."""
-    if call.version >= MANY_GROUPS_SINCE:
+    if call.version >= 8:  # with several groups (KIP-709)
         return consumer.OffsetFetchResponse(
             groups=[_of_group(call, request, group.group_id, group.topics) for group in request.groups]
         )

@@ -16,11 +16,8 @@ from aioproducer.testing.state import Call, ClusterState
 
 ZSTD_SINCE = 7
 """First version of Produce with zstd (KIP-110)."""
-ABORTABLE_SINCE = 11
 ADDS_PARTITIONS_SINCE = 12
 """First version of Produce that adds partitions to the transaction (KIP-890)."""
-LEADER_HINTS_SINCE = 10
-"""First version of Produce whose errors name the new leader (KIP-951)."""
 
 
 async def produce(call: Call, request: protocol.ProduceRequest) -> protocol.ProduceResponse | None:
@@ -133,7 +130,7 @@ def _error_code(code: int, version: int) -> type[errors.BrokerError]:
         return errors.InvalidProducerEpoch
     if code == errors.ConcurrentTransactions.code and version < ADDS_PARTITIONS_SINCE:
         return errors.NotEnoughReplicas
-    if code == errors.TransactionAbortable.code and version < ABORTABLE_SINCE:
+    if code == errors.TransactionAbortable.code and version < 11:  # KIP-890
         return errors.InvalidTxnState
     return errors.broker_error(code)
 
@@ -149,7 +146,9 @@ def _refusal(call: Call, topic: str, index: int, refused: Refused) -> protocol.P
         ],
         error_message=refused.message,
     )
-    if call.version >= LEADER_HINTS_SINCE and refused.code == errors.NotLeaderOrFollower.code:
+    if (
+        call.version >= 10 and refused.code == errors.NotLeaderOrFollower.code
+    ):  # names the new leader (KIP-951)
         with suppress(Refused):  # a rule may use this error for a missing partition
             partition = call.state.partition(topic, index)
             response.current_leader = protocol.LeaderIdAndEpoch(

@@ -17,9 +17,6 @@ from aioproducer.testing.state import Call, ClusterState
 
 FENCED_SINCE = 2
 """First version with PRODUCER_FENCED instead of INVALID_PRODUCER_EPOCH (KIP-588)."""
-FENCED_SINCE_ON_INIT = 4
-BUMPS_EPOCH_SINCE = 5
-"""First version of EndTxn that bumps the epoch (KIP-890)."""
 
 OPERATION_NOT_ATTEMPTED = errors.broker_error(55).code
 
@@ -30,9 +27,7 @@ async def init_producer_id(call: Call, request: InitProducerIdRequest) -> InitPr
         with call.faults.around():
             producer_id, epoch = _init(call, request)
     except Refused as refused:
-        return InitProducerIdResponse(
-            error_code=_error_code(refused, call, since=FENCED_SINCE_ON_INIT), producer_epoch=-1
-        )
+        return InitProducerIdResponse(error_code=_error_code(refused, call, since=4), producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
 
 
@@ -136,7 +131,7 @@ async def end_txn(call: Call, request: protocol.EndTxnRequest) -> protocol.EndTx
                 request.transactional_id,
                 Identity(request.producer_id, request.producer_epoch),
                 committed=request.committed,
-                bumps_epoch=call.version >= BUMPS_EPOCH_SINCE,
+                bumps_epoch=call.version >= 5,  # KIP-890
             )
     except Refused as refused:
         return protocol.EndTxnResponse(error_code=_error_code(refused, call, since=FENCED_SINCE))
