@@ -30,7 +30,7 @@ A_TEST_OF_A_USER = """
 from __future__ import annotations
 
 
-def test_the_plugin_is_there(kafka_cluster):
+def test_plugin_provides_kafka_cluster(kafka_cluster):
     assert kafka_cluster.bootstrap_servers
 """
 WITHOUT_AN_EXTRA = "aioproducer.contrib.faststream needs FastStream: pip install 'faststream[kafka]'"
