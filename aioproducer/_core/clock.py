@@ -21,7 +21,7 @@ from aioproducer._core.acceleration import ClockFields, fastest
 TURN_AFTER_S: Final = 0.01
 """Longest time that `enqueue` calls may hold the event loop, in seconds."""
 TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
-"""Bytes (after compression) that `enqueue` calls may append before they yield. An idle broker would wait for them."""
+"""Bytes (after compression) that `enqueue` calls may append before they yield; an idle broker waits for these bytes."""
 TURN_AFTER_RECORDS: Final = 5_000
 """Records that `enqueue` calls may append before they yield: 600 KB of values of 100 bytes, which take 2 ms.
 
@@ -48,8 +48,9 @@ def wall_ms() -> int:
 class LoopClock(ClockFields):
     """Wall clock, read at most twice per millisecond in an iteration of an event loop.
 
-    Reading the clock for every record would cost a tenth of an append, and the handle that calls `forget` as much as a
-    hundred readings. In a long iteration, where a task appends many records without an await, the accumulator calls `forget`.
+    Reading the clock for every record would cost a tenth of an append. The handle that calls `forget` costs as much as
+    a hundred readings. In a long iteration, where a task appends many records without an await, the accumulator calls
+    `forget`.
     """
 
     __slots__ = ("_loop", "_read_ms")
@@ -65,14 +66,14 @@ class LoopClock(ClockFields):
             return self.known_ms
         now = wall_ms()
         if now == self._read_ms:
-            # First: otherwise an interrupted call would keep the time forever.
+            # `call_soon` is first: an interrupted call would otherwise keep the time forever.
             self._loop.call_soon(self.forget)
             self.known_ms = now
         self._read_ms = now
         return now
 
     def fresh_ms(self) -> int:
-        """Read the clock now. Use it for the first record of a batch, which is usually alone in its iteration."""
+        """Read the clock now, for the first record of a batch: the first record is usually alone in its iteration."""
         now = self._read_ms = wall_ms()
         if self.known_ms:
             self.known_ms = now  # later calls in this iteration return no earlier time
@@ -183,11 +184,11 @@ class Wakeup:
         return True
 
     def ring_at(self, until: float) -> None:
-        """Ring, or call `on_time`, at *until* (loop clock) or at times earlier; never at infinity."""
+        """Ring, or call `on_time`, at *until* (loop clock) or sometimes earlier; never at infinity."""
         if until < self._rings_at:
             timer = self._loop.call_at(until, self._time_is_up, until, context=self._context)
             self._timers.append((until, timer))
-            # Last, because an exception before this line leaves an extra timer, never a missing one.
+            # `_rings_at` is set last, so an exception leaves an extra timer and never loses a timer.
             self._rings_at = until
 
     async def wait(self, until: float) -> None:
@@ -209,7 +210,7 @@ class Wakeup:
         self._rings_at = inf
 
     def _time_is_up(self, until: float) -> None:
-        # Of several that are due at once uvloop may take any first.
+        # If several timers are due, uvloop may run them in any order.
         while self._timers and self._timers[-1][0] <= until:
             self._timers.pop()
         self._rings_at = self._timers[-1][0] if self._timers else inf
@@ -227,7 +228,7 @@ def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
     """Return `get_running_loop`, or a faster function for *loop*, which runs here.
 
     Before Python 3.12 `get_running_loop` calls getpid each time to detect a forked child. Here a fork hook detects
-    it.
+    the child.
     """
     if sys.version_info >= (3, 12):
         return get_running_loop
@@ -239,8 +240,8 @@ def python_running_loop_without_getpid(
 ) -> Callable[[], AbstractEventLoop]:
     """Return a function that returns *loop* if *loop* runs in this thread, and otherwise calls *ask*.
 
-    A fork replaces the one item of *process*. The twin in C compares the loop that asyncio keeps for the
-    thread, of any kind of event loop.
+    A fork replaces the one item of *process*. The twin in C compares *loop* with the running loop
+    that asyncio keeps for the thread, and therefore supports every kind of event loop.
     """
     present = process[0]
     if not hasattr(loop, "_thread_id"):  # not a BaseEventLoop

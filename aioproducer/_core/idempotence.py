@@ -17,7 +17,7 @@ MAX_EPOCH = 2**15 - 1
 
 
 class ProducerIdentity(NamedTuple):
-    """A producer id and its epoch. The broker keeps both, and their sequences, per partition."""
+    """A producer id and its epoch. The broker keeps producer id, epoch and sequences per partition."""
 
     producer_id: int
     epoch: int
@@ -156,13 +156,13 @@ class PartitionSequences:
         self.acknowledged_here: bool = False
         """True once the leader has acknowledged a batch under the present identity.
 
-        Before that, the leader accepts the first sequence that arrives (KIP-360), so no batch may follow a batch
-        without a response. If the first batch is refused, for example while the topic is being created, the next
-        batch would become the first, and the order would be lost.
+        Before the first acknowledgement, the leader accepts any sequence that arrives first (KIP-360), so no batch may
+        follow a batch without a response. If the first batch is refused, for example while the topic is being created,
+        the next batch would become the first, and the order would be lost.
         """
 
     def request_epoch_bump(self, place: tuple[int, ...], *, absent: bool) -> None:
-        """Assign no sequence until all is settled, because the batch in *place* failed or was refused.
+        """Assign no sequence until all batches are settled, because the batch in *place* failed or was refused.
 
         *absent* is True if the batch is certainly not in the log.
         """
@@ -205,9 +205,10 @@ class PartitionSequences:
     def confirms(self, order: tuple[int, ...], count: int) -> bool:
         """Return True if the batch in place *order*, with its *count* records, is in the log, because a later batch is.
 
-        A broker leaves no gaps (KIP-98), unless it has forgotten the producer and accepts the first batch it receives. The
-        log has lost its end then, and between the acknowledged batches there is no room for the batch. The newest
-        acknowledged batch before *order* has the end to compare with: an older one may have ended behind the log's new end.
+        A broker leaves no gaps (KIP-98), unless it has forgotten the producer and accepts the first batch it receives.
+        After a leader has forgotten the producer, its log has lost its end, and has no room for the batch between the
+        acknowledged batches. The room begins at the end of the newest acknowledged batch before *order*: the end of an
+        older acknowledged batch may lie behind the new end of the log.
         """
         before = [(at, end) for at, _, end in self._acknowledged if at < order and end >= 0]
         end = max(before)[1] if before else 0
@@ -235,7 +236,7 @@ class PartitionSequences:
     def retire(self, keeper: IdentityKeeper) -> None:
         """Drop the state of the partition; later writes to the partition must not begin at 0 under the same identity.
 
-        The broker would take such a batch for a duplicate, and acknowledge the batch without storing it.
+        The broker would take a batch at sequence 0 for a duplicate, and acknowledge the batch without storing it.
         """
         if self.identity is not None:
             keeper.begin_after(self.identity)
@@ -385,13 +386,14 @@ class Persistence:
     def _accept_refusals(self) -> None:
         """Accept repeated refusals of the sequence of the oldest batch without an outcome as proof of its absence.
 
-        A leader checks for duplicates before it checks the sequence. It remembers five batches, and at most five follow
-        the oldest batch that is not settled (PartitionQueue.next_batch), so it would recognise this batch. Only a leader
-        restarted from its snapshot remembers just the last batch of each producer; that leader is first asked for
-        the newest batch. An earlier batch may have failed, or been lost with the end of a log or a recreated topic.
-        The JVM client accepts the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID for the next batch, and
-        takes the next epoch (TransactionManager.canRetry; KIP-360); its first INVALID_PRODUCER_EPOCH fails the batch.
-        Several refusals are required here, because a batch that is in the log after all would be there twice.
+        A leader checks for duplicates before it checks the sequence. A leader remembers five batches, and at most five
+        follow the oldest batch that is not settled (PartitionQueue.next_batch), so the leader would recognise this
+        batch. Only a leader restarted from its snapshot remembers just the last batch of each producer; that leader is
+        first asked for the newest batch. An earlier batch may have failed, or been lost with the end of a log or a
+        recreated topic. The JVM client accepts the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID for the
+        next batch, and takes the next epoch (TransactionManager.canRetry; KIP-360); its first INVALID_PRODUCER_EPOCH
+        fails the batch. Several refusals are required here, because a batch that is in the log after all would be there
+        twice.
         """
         if self.in_doubt:
             self.in_doubt = False

@@ -181,7 +181,7 @@ class _Episode:
         return partial(self.logger.info, f"{message} %s", *args, self.counts(ended_at))
 
     def counts(self, at: float) -> Pairs:
-        """Return the last pairs of each line but the first."""
+        """Return the pairs that end every line after the first line."""
         return Pairs(times=self.times, for_s=round(at - self.began_at, 1))
 
     def due_at(self) -> float:

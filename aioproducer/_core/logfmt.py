@@ -19,7 +19,7 @@ _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escaped(text: str, limit: int | None = None) -> str:
-    r"""Return *text* with every character that is not printable as a JSON escape: `\n`, `\u001b`, `\u202e`.
+    r"""Return *text* with a JSON escape in place of each unprintable character: `\n`, `\u001b`, `\u202e`.
 
     Line breaks forge log lines, ESC and C1 characters control terminals, bidirectional characters reorder text. *limit*
     is the maximum number of characters taken from *text*. The result is valid inside a JSON string if *text* is.

@@ -2,7 +2,7 @@
 
 Batches, requests and connections write counters; records do not, so counting is always on. Counters only grow.
 `report` derives rates and averages from the growth since the last two windows of 30 s began. The writer begins a new
-window, without a timer: an idle counter costs nothing, and any thread may read without a change.
+window, without a timer: an idle counter costs nothing, and a read by any thread changes nothing.
 
 Source: https://kafka.apache.org/documentation/#producer_monitoring
 """
@@ -40,7 +40,7 @@ class RecentCounters(NamedTuple):
     span_s: float
     """Duration of the growth, at least one window, so that a new counter has no extreme rate."""
     numbers: Numbers
-    """Growth of each number, and the maxima of that time."""
+    """Growth of each number, and the maxima, within `span_s`."""
     totals: Numbers
     """Totals since the start."""
 
@@ -91,7 +91,7 @@ class Counters:
             numbers.update(dict.fromkeys(self.MAXIMA, 0))
             self._before = self._now = _new_mark(now, numbers)
         self.window_ends_at = self._now.at + WINDOW_S
-        # Last, because a reader in another thread may see a maximum twice, but must not miss it.
+        # The maxima are reset last: a reader in another thread may see a maximum twice, but must not miss it.
         for name in self.MAXIMA:
             setattr(self, name, 0)
 
@@ -142,7 +142,7 @@ class TopicCounters(Counters):
     __slots__ = tuple(__annotations__)
 
     def _set_zero(self) -> None:
-        # No loop, because thousands of topics may start at the same time.
+        # A loop would be slower, and thousands of topics may start at the same time.
         self.batches = self.bytes = self.bytes_max = self.records = self.requests = self.uncompressed = 0
         self.queued_s = self.queued_s_max = self.retried_records = self.failed_records = self.splits = 0
         self.delivered_batches = self.delivered_bytes = self.delivered_records = (
@@ -167,7 +167,7 @@ class TopicCounters(Counters):
         self.uncompressed += uncompressed
         self.queued_s += queued_s
         self.requests += share
-        # max() would cost as much as all the rest.
+        # max() would cost as much as all other lines of this method.
         if size > self.bytes_max:  # noqa: PLR1730
             self.bytes_max = size
         if queued_s > self.queued_s_max:  # noqa: PLR1730

@@ -1,6 +1,7 @@
 """Start and end of the push of client metrics (KIP-714); one look-up per connection if no broker offers the APIs.
 
-Brokers offer these APIs only with a plugin that receives metrics. The session is imported once a broker offers them.
+Brokers offer these APIs only with a plugin that receives metrics. The session is imported once a broker offers the
+APIs.
 """
 
 from __future__ import annotations

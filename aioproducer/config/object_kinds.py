@@ -186,7 +186,7 @@ class SslContext(Kind):
     def check(self, value: object) -> object:
         if isinstance(value, ssl.SSLContext):
             if value.protocol is ssl.PROTOCOL_TLS_SERVER:
-                raise self.unfit("is made for servers; expected one of ssl.create_default_context()")
+                raise self.unfit("is made for servers; expected the result of ssl.create_default_context()")
             return value
         if isinstance(value, str):
             raise self.unfit(f"expected {self.expected}; {NO_NAMES}")
@@ -206,7 +206,11 @@ class MechanismKind(Kind):
                 raise self.unfit(f"is not known; expected {self.expected}")
             return value.upper() or None
         if value is not None and not callable(value):
-            hint = "give a factory: each authentication needs a new one" if hasattr(value, "respond") else ""
+            hint = (
+                "give a factory: each authentication needs a new mechanism"
+                if hasattr(value, "respond")
+                else ""
+            )
             raise self.unfit(hint)
         return value
 

@@ -340,7 +340,7 @@ class TestFailures:
                 failures = [type(each) for each in raised.value.result.failures.values()]
                 assert failures == [SerializationError, RecordTooLarge]
             else:
-                with pytest.raises(SerializationError, match="value_serializer returned must be bytes"):
+                with pytest.raises(SerializationError, match="the result of value_serializer must be bytes"):
                     await producer.send(TOPIC, "text")
                 with pytest.raises(RecordTooLarge):
                     await producer.send(TOPIC, b"x" * 2_000)

@@ -25,7 +25,7 @@ Place: TypeAlias = "tuple[Batch, int]"
 """A batch, and the index of a record in it; the index is valid until the first drain."""
 
 _SEALED = BatchState.SEALED
-"""State of every batch: before Python 3.12, looking up a member of an Enum costs more than a call."""
+"""State of a sealed batch as a global: before Python 3.12, looking up a member of an Enum costs more than a call."""
 _SEAL, _DRAIN, _ACKNOWLEDGE = After(BatchEvent.SEAL), After(BatchEvent.DRAIN), After(BatchEvent.ACKNOWLEDGE)
 _RETRY, _RENUMBER, _SPLIT = After(BatchEvent.RETRY), After(BatchEvent.RENUMBER), After(BatchEvent.SPLIT)
 _EXPIRE, _FAIL = After(BatchEvent.EXPIRE), After(BatchEvent.FAIL)
@@ -75,7 +75,7 @@ class Batch(BatchFields):
         limit: int = 0,
         rate: float = 1.0,
         joins_until: float = inf,
-        ready: bool = False,  # noqa: FBT001, FBT002 - as above
+        ready: bool = False,  # noqa: FBT001, FBT002 - by position: names would cost a dict
         columns: Records | None = None,
         *,
         stretches: list[Waiters] | None = None,
@@ -331,7 +331,7 @@ class Batch(BatchFields):
         timestamps = [log_append_time_ms] * len(self) if log_append else self.columns.timestamps
         # An index costs a fifth of unpacking a NamedTuple.
         topic, partition = self.topic_partition[0], self.topic_partition[1]
-        # As Delivered(…), without its frame.
+        # `new_tuple` is Delivered(…) without its frame.
         delivered = new_tuple(Delivered, (topic, partition, base_offset, timestamps, log_append))
         if len(self.stretches) == 1:
             self.stretches[0].resolve(delivered)
@@ -353,7 +353,7 @@ class Batch(BatchFields):
 
     @property
     def all_waiters_expired(self) -> bool:
-        """True if all calls that sent its records have failed at their own deadlines."""
+        """True if all calls that sent records of the batch have failed at their own deadlines."""
         return all(each.all_waiters_expired for each in self.stretches)
 
     def withdraw(self, indices: Sequence[int], records: Records) -> int:
@@ -411,7 +411,7 @@ class Batch(BatchFields):
         return taken
 
     async def wait_resolved(self) -> None:
-        """Wait until every record in it is acknowledged or has failed. Cancelling only stops the waiting."""
+        """Wait until every record of the batch is acknowledged or has failed. Cancelling only stops the waiting."""
         if self.state not in RESOLVED:
             if self._resolved is None:
                 self._resolved = asyncio.get_running_loop().create_future()

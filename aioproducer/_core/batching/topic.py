@@ -172,9 +172,9 @@ AGREE_S: Final = 5.0
 class MissingPartitions:
     """Consecutive metadata responses without the partitions that records wait for.
 
-    One response is no proof, because a broker may lag behind. Proof is two responses with a new topic id, or two
-    responses of different brokers without topic ids, `AGREE_S` apart. Fewer partitions under an unchanged topic id
-    always mean that the broker lags, because a topic never loses partitions.
+    One response does not prove a deletion, because a broker may lag behind. A deletion is proved by two responses with
+    a new topic id, or by two responses of different brokers without topic ids, `AGREE_S` apart. Fewer partitions under
+    an unchanged topic id always mean that the broker lags, because a topic never loses partitions.
     """
 
     __slots__ = ("_first_node", "_since", "are_deleted", "has_other_id", "has_same_id")

@@ -42,7 +42,7 @@ def no_such_partition(argument: str, topic: str, partition: int, count: int) -> 
 def earlier_calls(topic: str, lock: AppendLock) -> str:
     """Return, for a message, the number of calls for *topic* that hold *lock* or wait for it."""
     count = lock.calls
-    if not count:  # they failed at the same time as this call
+    if not count:  # the earlier calls failed at the same time as this call
         return f"earlier calls for {topic!r}"
     return f"{count} earlier call{'' if count == 1 else 's'} for {topic!r}"
 
@@ -143,7 +143,7 @@ class WaitingCall(QueuedCall):
         self._check_open()
 
     async def serialize(self) -> None:
-        """Await the serializers of a record with the lock, before the partition is chosen. Other calls have none."""
+        """Await the serializers of a record with the lock, before the partition is chosen; no-op in other calls."""
 
     async def awaited(self, serialization: Serialization) -> Contents:
         """Await *serialization* with the lock, at most until the deadline, and check producer and topic again.
@@ -156,14 +156,14 @@ class WaitingCall(QueuedCall):
         except TimeoutError as error:
             if isinstance(error, ProducerError):
                 raise
-            raise self._late("calls that a serializer made to be appended") from None
+            raise self._late("the append of calls made inside a serializer") from None
         await self.recheck()
         return contents
 
     async def reserve(self, size: int) -> int:
         """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call has made the attempt.
 
-        An earlier call that is back in the queue by then appends first. Raises: BufferTimeout.
+        An earlier call that is back in the queue before the memory is free appends first. Raises: BufferTimeout.
         """
         memory, lock = self._accumulator.memory, self.lock
         self._accumulator.wake()  # no batch lingers while a call waits for memory

@@ -372,7 +372,7 @@ class Intake:
                 waits.key = key
                 raise
         size = record_size_bound(value, key, headers)
-        # Checked first, because a partitioner hashes keys of any size.
+        # The size is checked first, because a partitioner hashes keys of any size.
         self._accumulator.settings.check_size(topic, size)
         partition = pending.partition
         queue = self.choose(queues, key) if partition is None else queues[partition]

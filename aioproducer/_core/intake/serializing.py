@@ -1,4 +1,4 @@
-"""The user's serializers, called for a record. Their exceptions become SerializationErrors that name the record."""
+"""Calls of the user's serializers. An exception of a serializer becomes a SerializationError that names the record."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def serialized(
         if made is None or type(made) is bytes:
             return made
         if not inspect.isawaitable(made):
-            return as_bytes(f"what {field}_serializer returned", made)
+            return as_bytes(f"the result of {field}_serializer", made)
     except Exception as error:
         raise _refused(field, topic, data, position, error) from error
     raise SerializerAwaits(field, made)
@@ -119,7 +119,7 @@ class InContext:
         """Return *headers*, or the changed headers in *shared*. Raises: SerializationError."""
         try:
             if tuple(shared) != headers:
-                return as_headers("what serializers made of the headers", shared)
+                return as_headers("the headers changed by serializers", shared)
         except Exception as error:  # comparing objects of user code may raise any exception
             raise SerializationError(f"{_record(topic, position)}: {error}") from error
         return headers
@@ -135,7 +135,7 @@ class Serialization:
         position: int | None = None,
         begun: SerializerAwaits | None = None,
     ) -> None:
-        """*record* is its topic, headers, key and value. With *begun* a serializer has returned an awaitable before."""
+        """*record*: topic, headers, key and value. *begun*: the earlier awaitable of a serializer, or None."""
         self._serializers = serializers
         self._topic, self._headers, self._key, self._value = record
         self._position = position
@@ -144,7 +144,7 @@ class Serialization:
 
     @property
     def awaited(self) -> Awaitable[Serialized] | None:
-        """Awaitable that a serializer returned before."""
+        """Awaitable that a serializer returned before `contents`; None without an awaitable."""
         return None if self._begun is None else self._begun.awaitable
 
     async def contents(self) -> Contents:
@@ -168,7 +168,7 @@ class Serialization:
             except SerializerAwaits as waits:
                 begun = waits
         try:
-            return as_bytes(f"what {field}_serializer returned", await begun.awaitable)
+            return as_bytes(f"the result of {field}_serializer", await begun.awaitable)
         except Exception as error:
             raise _refused(field, self._topic, data, self._position, error) from error
 
@@ -263,13 +263,13 @@ class SerializerTurn:
     async def contents(
         self, serialization: Serialization, accumulator: Accumulator, began_at: float
     ) -> Contents:
-        """Await the serializers, and the calls from inside that are not yet appended.
+        """Await the serializers, and the calls that serializers made and that are not yet appended.
 
         Raises: SerializationError; SerializerTimeout; the producer's error if the producer is closed meanwhile; TimeoutError
-            if a call from inside is not appended in time.
+            if a call of a serializer is not appended in time.
         """
         before, call = _inside.get(), self._call
-        # A task that began before, of Python 3.12 or later.
+        # The awaitable may be a running task, which has `get_context` since Python 3.12.
         get_context = getattr(serialization.awaited, "get_context", None)
         try:
             if get_context is not None:

@@ -147,7 +147,7 @@ class MetadataSource:
                 limit.reschedule(min(deadline, asyncio.get_running_loop().time() + FOREIGN_PATIENCE_S))
             raise error
 
-        # In random order: many clients with the same list must not load the first server.
+        # The addresses are shuffled: many clients with the same list must not load the first server.
         addresses = random.sample(self._settings.bootstrap, len(self._settings.bootstrap))
         addresses += [each for each in dict.fromkeys(last_known) if each not in addresses]
         attempts = (Attempt(str(each), partial(ask, each), CONNECT_STAGGER_S) for each in addresses)
@@ -259,12 +259,12 @@ class MetadataSource:
         news.set()
 
     def abort(self, cause: ProducerError) -> None:
-        """Close the own connection without waiting."""
+        """Close the spare bootstrap connection without waiting."""
         if self._spare is not None:
             self._spare.close(cause)
 
     async def close(self) -> None:
-        """Close the own connection."""
+        """Close the spare bootstrap connection, and wait until its socket is closed."""
         spare, self._spare = self._spare, None
         if spare is not None:
             await close_all(spare)
@@ -340,10 +340,10 @@ class MetadataSource:
 
 
 async def request_metadata(connection: Connection, request: MetadataRequest) -> MetadataResponse:
-    """Return the answer to *request* over *connection*, which lists at least one broker.
+    """Send *request* over *connection*; return a response that lists at least one broker.
 
-    A broker lists no brokers during its start, and while the controller has fenced all brokers (KIP-631). Such a response
-    does not describe the cluster: all topics are unknown.
+    A broker lists no brokers during its start, and while the controller has fenced all brokers (KIP-631). A response
+    without brokers does not describe the cluster: all topics are unknown.
 
     Raises: ConnectionFailed if the response lists no broker; ProducerError.
     """

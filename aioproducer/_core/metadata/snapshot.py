@@ -8,9 +8,9 @@ Responses come from brokers that lag behind each other. For the same topic id:
   leadership: the known epoch was then wrong, and a newer one may never arrive.
 - Partitions are never removed. A response with fewer partitions comes from a broker without the new ones.
 
-A topic that was deleted and recreated has a new id (KIP-516), and its response replaces everything. Responses without
-topic ids (before Kafka 2.8) replace everything as well: an old leader costs one round trip, while a new leader that is
-ignored would be ignored forever.
+A topic that was deleted and recreated has a new id (KIP-516), and its response replaces the whole known topic. A
+response without topic ids (before Kafka 2.8) also replaces the whole known topic: an old leader costs one round trip,
+while a new leader that is ignored would be ignored forever.
 """
 
 # ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
@@ -47,15 +47,16 @@ class Broker(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """Node id of the leader; NO_LEADER without a leader among the brokers."""
+    """A partition, with its leader."""
 
     partition: int
     leader: int
+    """Node id of the leader; NO_LEADER without a leader among the brokers."""
     leader_epoch: int
     """Epoch of the leader; NO_EPOCH from brokers without leader epochs."""
 
 
-# As PartitionInfo._make, without its Python frame.
+# `_new_partition` is `PartitionInfo._make` without a Python frame.
 _new_partition: Final = untracking(partial(tuple.__new__, PartitionInfo))
 _new_partitions: Final = untracking(tuple)
 
@@ -189,7 +190,7 @@ class MetadataSnapshot(NamedTuple):
     def with_stale_leaders(self, topic: str, refused: Collection[int], node_id: int) -> Self:
         """Return the snapshot after *node_id* has denied its leadership of the partitions *refused*.
 
-        The version is unchanged, because the leaders are. The next response may replace them with any epoch.
+        Version and leaders of the snapshot are unchanged. The next response may replace these leaders with any epoch.
         """
         info = self.topics.get(topic)
         if info is None:

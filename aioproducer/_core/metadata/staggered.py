@@ -96,8 +96,8 @@ async def first_success(
     """Return the first result. An attempt starts when the previous attempt fails, or its patience is over.
 
     A later time that *extended* returns replaces *deadline*. The other attempts are cancelled, and have ended
-    when this call returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. After a
-    refusal the running attempts get the time that had passed before the refusal again, and at least `REFUSED_PATIENCE_S`.
+    when this call returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. A
+    refusal gives the running attempts as much time as had passed before the refusal, and at least `REFUSED_PATIENCE_S`.
 
     Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* (loop clock);
         AuthenticationFailed with this text if AuthenticationFailed is one of the causes. Any other exception ends the call at once.

@@ -73,10 +73,10 @@ class MetadataUpdater:
     ) -> None:
         """*open_connection* connects to a bootstrap address, outside of the *pool* of nodes.
 
-        *leaderless* returns the topics with records that wait for a leader of their partition. They are requested again
-        after every response without the leader. *on_answer* is called after each answer, even without changes.
-        *on_another_cluster* is called with an error if the bootstrap addresses have moved to another cluster, before
-        the metadata of that cluster is installed.
+        *leaderless* returns the topics with records that wait for a leader of their partition. These topics are
+        requested again after every response without the leader. *on_answer* is called after each answer, even without
+        changes. *on_another_cluster* is called with an error if the bootstrap addresses have moved to another cluster,
+        before the metadata of that cluster is installed.
         """
         self._settings = settings
         self._limits = limits or LogLimits()
@@ -102,7 +102,7 @@ class MetadataUpdater:
         """Request the first metadata from a connected node, or from the first bootstrap address that responds.
 
         Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline* (loop time).
-        Cancelling leaves no connection open. It may be called again after a failure.
+        Cancelling leaves no connection open. `bootstrap` may be called again after a failure.
         """
         refresh = self._begin()
         self._clear_refusal()
@@ -142,12 +142,12 @@ class MetadataUpdater:
         return self._task
 
     def abort(self, cause: ProducerError) -> None:
-        """Close the own connections without waiting, because the event loop is closing."""
+        """Close the connections of the metadata source without waiting, because the event loop is closing."""
         self._closed = True
         self._source.abort(cause)
 
     async def close(self) -> None:
-        """End the task, close the own connections, and fail waiting calls with ProducerClosed."""
+        """End the task, close the connections of the metadata source, and fail waiting calls with ProducerClosed."""
         self._closed = True
         if self._task is not None:
             self._task.cancel()
@@ -190,8 +190,8 @@ class MetadataUpdater:
         which the known topic lacks, brokers are asked until the topic has it or two of them deny it.
 
         Raises: MetadataTimeout at *deadline* (loop time), with the last error as cause;
-            AuthenticationFailed if brokers have refused the authentication for a while;
-            TopicAuthorizationFailed, InvalidTopicException or ClusterAuthorizationFailed as soon as a broker answers so;
+            AuthenticationFailed if brokers have refused the authentication for a while; TopicAuthorizationFailed,
+            InvalidTopicException or ClusterAuthorizationFailed as soon as a broker returns this error;
             UnknownTopicOrPartition without `allow_auto_create_topics`, once brokers have denied the topic;
             ProducerClosed; the error given to `fail_all`. Cancelling stops only the waiting.
         """
@@ -258,7 +258,7 @@ class MetadataUpdater:
         Without *error* the producer closed the connection itself.
         """
         self._source.disconnected()
-        self._wakeup.set()  # it may be a missing broker
+        self._wakeup.set()  # the node may be a missing broker
         if error is not None and isinstance(error.__cause__, RebootstrapRequired):
             self._source.start_over(error)
             self.request_refresh()

@@ -23,7 +23,7 @@ log: Final = Log(__name__)
 
 
 class ConnectionSecurity:
-    """TLS and SASL of all connections of a producer. Close it with the producer."""
+    """TLS and SASL of all connections of a producer. Close this object with the producer."""
 
     def __init__(self, settings: SecuritySettings, *, backoff: Backoff) -> None:
         """*backoff* is the pause before a failed read of a file, or a failed call of a user callable, is repeated."""
@@ -96,7 +96,7 @@ class ConnectionSecurity:
     def lost(self, error: Exception | None, address: Address) -> AuthenticationFailed | None:
         """Return the error of a connection that was lost because the broker refused the client certificate; else None.
 
-        Under TLS 1.3 the broker refuses after the client has completed its handshake.
+        Under TLS 1.3 the broker refuses the certificate after the client has completed its handshake.
         """
         if self._tls is None or error is None or not refuses_client(error):
             return None
@@ -134,7 +134,7 @@ class ConnectionSecurity:
 
 
 class _Early(asyncio.Protocol):
-    """Protocol during the TLS handshake. It records a loss of the transport."""
+    """Protocol during the TLS handshake, which records a loss of the transport."""
 
     is_lost: bool = False
     error: Exception | None = None

@@ -44,14 +44,14 @@ async def open_connection(
 
     A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *counters*.
 
-    With a *cluster_id* the connection is to node *node_id* of that cluster. *checks_node*: the brokers are known to have
-    ApiVersions v5, and compare both (KIP-1242). Otherwise a Metadata request gets the cluster id, which costs one
-    round trip.
+    With a *cluster_id* the connection is to node *node_id* of that cluster. *checks_node*: the brokers are known to
+    have ApiVersions v5, and compare cluster id and node id (KIP-1242). Otherwise a Metadata request gets the cluster
+    id, which costs one round trip.
 
     Raises: ConnectionFailed, also for any other exception that *dial*, TLS or the user's callables raise;
         AuthenticationFailed if one side does not accept the other; ProtocolError if the peer is no broker; BrokerError
-        if the broker refuses the handshake; ConnectionFailed, caused by RebootstrapRequired, if it is another node or
-        belongs to another cluster. Nothing is left open then, nor after a cancellation.
+        if the broker refuses the handshake; ConnectionFailed, caused by RebootstrapRequired, if the peer is another
+        node or belongs to another cluster. An exception or a cancellation leaves no connection open.
     """
     loop = asyncio.get_running_loop()
     if deadline is None:
@@ -146,8 +146,8 @@ def _log_silence(connection: Connection) -> None:
         "connection.silent broker=%s for_s=%g hint=%r",
         connection,
         SILENT_S,
-        "is it a broker's address, does its port speak Kafka's protocol, with or without TLS as security_protocol says,"
-        " and is no firewall in between?",
+        "check that the address and port belong to a broker's listener, that security_protocol is the protocol of this"
+        " listener, and that no firewall blocks the connection",
     )
 
 

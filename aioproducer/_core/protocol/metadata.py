@@ -36,7 +36,10 @@ from aioproducer._core.protocol.types import (
 from aioproducer.errors import ProtocolError
 
 MAX_API_VERSIONS: Final = 1_000
-"""Maximum number of APIs and of features in a response, which arrives before authentication. Kafka 4.4 has about 90 and 10."""
+"""Maximum number of APIs and of features in a response, which arrives before authentication.
+
+Kafka 4.4 has about 90 APIs and 10 features.
+"""
 
 
 @struct
@@ -93,7 +96,7 @@ class ApiVersionsResponse(Message):
 
 @message(api_key=18, versions=(0, 5), flexible_from=3)
 class ApiVersionsRequest(Request[ApiVersionsResponse]):
-    """Name and version of the client. Brokers accept only letters, digits, `-` and `.` in both."""
+    """Name and version of the client. Brokers accept only letters, digits, `-` and `.` in name and version."""
 
     client_software_name: str = field(STRING, since=3, ignorable=True)
     client_software_version: str = field(STRING, since=3, ignorable=True)

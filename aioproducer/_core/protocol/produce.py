@@ -179,14 +179,14 @@ class TopicProduceData:
 
 
 class PartitionBatch(NamedTuple):
-    """Fields of a PartitionProduceData, without an `__init__`: every batch that is sent gets one."""
+    """PartitionProduceData as a tuple, without the cost of an `__init__` per sent batch."""
 
     index: int  # type: ignore[assignment]  # the field of the protocol replaces the method of tuple
     records: BytesLike | None
 
 
 class TopicBatches(NamedTuple):
-    """Fields of a TopicProduceData, without an `__init__`: every request gets one per topic."""
+    """TopicProduceData as a tuple, without the cost of an `__init__` per request and topic."""
 
     name: str
     topic_id: bytes

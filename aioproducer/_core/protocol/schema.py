@@ -5,9 +5,9 @@
         transactional_id: str | None = field(NULLABLE_STRING)
 
 A frame is a length, a header and a message. Request headers are version 1, or 2 with tagged fields for flexible
-messages. The client id has a classic int16 length in both. Response headers are version 0, or 1 with tagged fields. The
-header of an ApiVersions response is always version 0, so a client can read the response of a broker without the requested
-version. A payload is a frame without its length.
+messages. Every request header has the client id with a classic int16 length. Response headers are version 0, or 1 with
+tagged fields. The header of an ApiVersions response is always version 0, so a client can read the response of a broker
+without the requested version. A payload is a frame without its length.
 
 Sources: RequestHeader.json, ResponseHeader.json, KIP-482, KIP-511.
 """
@@ -65,12 +65,12 @@ class Message:
     def check(self) -> None:
         """Raise ProtocolError for an invalid value, such as a number out of range.
 
-        Clients check a response before they use any of it. Servers and tests may still encode such a value.
+        Clients check a response before they use any of it. Servers and tests may still encode invalid values.
         """
 
     @staticmethod
     def faster_writer(compiled: Writer, _version: int, /) -> Writer:
-        """Return the writer of a version. A message of the hot path may have a faster one, with *compiled* as fallback."""
+        """Return the writer of a version. Messages of the hot path may have faster writers than *compiled*."""
         return compiled
 
 
@@ -116,7 +116,7 @@ def encode(message: Message, version: int) -> bytearray:
     """Return *message* encoded in *version*.
 
     Raises: ValueError for a field that *version* lacks or a value that does not fit; TypeError for None in a field
-        that is not nullable in *version*. Both are bugs of the caller.
+        that is not nullable in *version*. Both exceptions are bugs of the caller.
     """
     buf = bytearray()
     _writer(type(message), version)(buf, message)
@@ -343,7 +343,7 @@ class ApiVersionTable:
         try:
             offered_lowest, offered_highest = self.offered[request_cls.API_KEY]
         except KeyError:
-            raise _unsupported(request_cls, "the broker does not offer it") from None
+            raise _unsupported(request_cls, "the broker does not offer this API") from None
         version = min(highest, offered_highest, self._caps.get(request_cls.API_KEY, highest))
         if version < max(lowest, offered_lowest):
             raise self._too_far_apart(request_cls)
@@ -359,5 +359,5 @@ def _unsupported(request_cls: type[Request[Any]], offer: str, advice: str = "") 
     api = request_cls.__name__.removesuffix("Request")
     lowest, highest = request_cls.VERSIONS
     return UnsupportedVersion(
-        f"{api} (API {request_cls.API_KEY}): {offer}, this client needs one of {lowest} to {highest}{advice}"
+        f"{api} (API {request_cls.API_KEY}): {offer}, this client needs one of the versions {lowest} to {highest}{advice}"
     )

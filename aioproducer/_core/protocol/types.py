@@ -68,7 +68,7 @@ class _Fixed(WireType[T]):
 
 
 class _Sized(WireType[T]):
-    """Strings and bytes: a length, and that number of bytes. Each has a classic and a compact length."""
+    """Strings and bytes: a length, and that number of bytes. The length has a classic and a compact form."""
 
     __slots__ = ("_append_length", "_decode", "_encode", "_no_null", "_read_length", "empty")
 
@@ -264,7 +264,9 @@ def _utf8(value: str) -> bytes:
     except AttributeError:
         raise TypeError(f"{value!r} where the protocol has a string") from None
     if len(raw) > _LONGEST_STRING:
-        raise ValueError(f"a string of {len(raw)} bytes does not fit the protocol's {_LONGEST_STRING}")
+        raise ValueError(
+            f"a string of {len(raw)} bytes exceeds the protocol's limit of {_LONGEST_STRING} bytes"
+        )
     return raw
 
 

@@ -49,7 +49,7 @@ class HeaderColumn(NamedTuple):
 class HeaderColumns(Sequence[RecordHeaders]):
     """Headers of many records with the same names in the same order, as columns; a sequence of pairs per record.
 
-    Each step into a batch is one operation at C speed per header, without an object per record. A header with one
+    Each step of an append is one operation at C speed per header, without an object per record. A header with one
     value for all records, for example a content type, needs no column.
     """
 
@@ -184,8 +184,9 @@ RECORD_OVERHEAD = 14
 
     length 2 + attributes 1 + timestamp delta 3 + offset delta 3 + key length 2 + value length 2 + header count 1
 
-Holds if the payload is below `SMALL_PAYLOAD`, the record is one of the first 2**20 (1,048,576) of its batch, and its
-timestamp is less than 2**20 ms (17 minutes) from the batch's first. Without the last two it may be up to 9 bytes more.
+The maximum holds if the payload is below `SMALL_PAYLOAD`, the record is one of the first 2**20 (1,048,576) of its
+batch, and its timestamp is less than 2**20 ms (17 minutes) from the batch's first. The conditions on position and
+timestamp avoid up to 9 more bytes.
 """
 
 BOUND_SPARE = RECORD_OVERHEAD - 7

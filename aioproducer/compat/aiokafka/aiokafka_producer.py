@@ -37,7 +37,7 @@ def serialized(argument: str, serializer: Serializer | None, data: Any) -> bytes
     """Return a record's key or value as bytes. Raises: TypeError; the errors of *serializer*."""
     if serializer is None:
         return as_bytes(argument, data)
-    return as_bytes(f"what {argument}_serializer returned", serializer(data))
+    return as_bytes(f"the result of {argument}_serializer", serializer(data))
 
 
 def whole_ms(timestamp: float | None) -> int | None:

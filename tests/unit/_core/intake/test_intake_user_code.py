@@ -51,7 +51,7 @@ class TestSerializers:
     async def test_serializer_has_to_return_bytes(self) -> None:
         rig = Rig(value_serializer=cast("Serializer", str))
         with pytest.raises(
-            SerializationError, match=r"what value_serializer returned must be bytes.* not str"
+            SerializationError, match=r"the result of value_serializer must be bytes.* not str"
         ):
             rig.try_append(5)
 

@@ -51,7 +51,7 @@ def test_exception_is_reported_with_field_record_and_topic(position: int | None,
 def test_returned_text_is_reported_with_a_hint() -> None:
     dumps: Any = json.dumps
     with pytest.raises(
-        SerializationError, match=r"value_serializer returned must .*, not str; add \.encode\(\)$"
+        SerializationError, match=r"the result of value_serializer must .*, not str; add \.encode\(\)$"
     ):
         serialized("value", dumps, "orders", {})
 
@@ -113,7 +113,7 @@ def test_headers_that_will_not_do_fail_the_record(header: tuple[Any, Any]) -> No
     serialize = in_context(None, Marks(header))
     assert serialize is not None
     with pytest.raises(
-        SerializationError, match=r"^record 3 for 'orders': what serializers made of the headers"
+        SerializationError, match=r"^record 3 for 'orders': the headers changed by serializers"
     ) as raised:
         serialize("orders", (), None, "v", 3)
     assert isinstance(raised.value.__cause__, TypeError | ValueError)

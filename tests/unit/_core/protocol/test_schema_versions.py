@@ -33,9 +33,18 @@ def test_cap_does_not_raise_the_version() -> None:
 @pytest.mark.parametrize(
     ("offered", "offer"),
     [
-        ({0: (0, 2)}, "the broker offers versions 0 to 2, this client needs one of 3 to 13; " + OLDEST),
-        ({0: (14, 15)}, "the broker offers versions 14 to 15, this client needs one of 3 to 13; " + OLDEST),
-        ({}, "the broker does not offer it, this client needs one of 3 to 13"),  # an API of a later Kafka
+        (
+            {0: (0, 2)},
+            "the broker offers versions 0 to 2, this client needs one of the versions 3 to 13; " + OLDEST,
+        ),
+        (
+            {0: (14, 15)},
+            "the broker offers versions 14 to 15, this client needs one of the versions 3 to 13; " + OLDEST,
+        ),
+        (
+            {},
+            "the broker does not offer this API, this client needs one of the versions 3 to 13",
+        ),  # an API of a later Kafka
     ],
 )
 def test_missing_common_version_error_has_both_ranges(

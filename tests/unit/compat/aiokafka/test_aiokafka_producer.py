@@ -426,7 +426,7 @@ def test_serializers_are_asked() -> None:
 
 def test_serializer_that_returns_no_bytes_is_named() -> None:
     batch = builder(value_serializer=str)
-    with pytest.raises(TypeError, match="what value_serializer returned must be bytes"):
+    with pytest.raises(TypeError, match="the result of value_serializer must be bytes"):
         batch.append(timestamp=None, key=None, value=7)
 
 
