@@ -5,7 +5,7 @@ waiting. Tests of timeouts, backoffs and lingers run at full speed, are independ
 see exact times:
 
     @in_virtual_time
-    async def test_send_fails_at_its_delivery_timeout_when_a_broker_freezes() -> None:
+    async def test_send_fails_at_its_deadline_when_a_broker_freezes() -> None:
         async with Cluster(transport="memory") as cluster: ...
 
 Limits:
