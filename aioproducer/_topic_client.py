@@ -50,7 +50,7 @@ log: Final = Log(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 """Time limit of retries, for example while a leader is being elected, in seconds."""
 UNKNOWN_TOPIC_S: Final = 2.0
 """Time limit of retries for an unknown topic, in seconds: a new topic is unknown to some brokers, a misspelt one to all."""
@@ -75,7 +75,7 @@ class Client:
         async with Client(config) as client:
             async for partition, records in client.read("orders"): ...
 
-    All methods raise ProducerError. Retriable errors are retried for `PATIENCE_S`.
+    All methods raise ProducerError. Retriable errors are retried for `TIMEOUT_S`.
     """
 
     def __init__(self, config: ProducerConfig) -> None:
@@ -99,8 +99,8 @@ class Client:
 
     async def create_topic(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create a topic with the brokers' default replication factor, and wait until every partition has a leader."""
-        await self._patiently(partial(self._create_topic, name, partitions, config or {}))
-        await self._patiently(partial(self._leaders_of, name))
+        await self._retried(partial(self._create_topic, name, partitions, config or {}))
+        await self._retried(partial(self._leaders_of, name))
 
     async def describe(self, topics: Iterable[str] | None, *, for_writing: bool = False) -> MetadataResponse:
         """Return the metadata of the cluster and these *topics*; None: of all topics. Failures are not retried.
@@ -120,11 +120,11 @@ class Client:
 
     async def cluster_id(self) -> str | None:
         """Return the id of the cluster; None from brokers without cluster ids."""
-        return (await self._patiently(partial(self.describe, []))).cluster_id
+        return (await self._retried(partial(self.describe, []))).cluster_id
 
     async def topic_id(self, topic: str) -> bytes | None:
         """Return the id of *topic*, zeros from brokers without topic ids; None if the topic does not exist."""
-        (found,) = (await self._patiently(partial(self.describe, [topic]))).topics
+        (found,) = (await self._retried(partial(self.describe, [topic]))).topics
         return None if found.error_code == UnknownTopicOrPartition.code else found.topic_id
 
     async def topic_settings(self, topic: str, names: Sequence[str]) -> dict[str, str]:
@@ -132,7 +132,7 @@ class Client:
 
         Raises: TopicAuthorizationFailed without the permission DescribeConfigs; UnknownTopicOrPartition.
         """
-        return await self._patiently(partial(self._topic_settings, topic, names), UNKNOWN_TOPIC_S)
+        return await self._retried(partial(self._topic_settings, topic, names), UNKNOWN_TOPIC_S)
 
     async def read(
         self, topic: str, *, last: int | None = None, committed: bool = False
@@ -142,7 +142,7 @@ class Client:
         *committed* excludes records of open and aborted transactions. Markers of transactions are never included. *last* limits
         the records to that number of offsets at the end of each partition.
         """
-        for partition in sorted(await self._patiently(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
+        for partition in sorted(await self._retried(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
             start = await self.first_offset(topic, partition)
             end = await self.end_offset(topic, partition, committed=committed)
             if last is not None:
@@ -159,12 +159,12 @@ class Client:
 
     async def first_offset(self, topic: str, partition: int) -> int:
         """Return the first offset of a partition."""
-        return await self._patiently(partial(self._offset, topic, partition, EARLIEST), UNKNOWN_TOPIC_S)
+        return await self._retried(partial(self._offset, topic, partition, EARLIEST), UNKNOWN_TOPIC_S)
 
     async def end_offset(self, topic: str, partition: int, *, committed: bool = False) -> int:
         """Return the offset of the next record of a partition; with *committed*, that of the first open transaction."""
         offset = partial(self._offset, topic, partition, LATEST, committed=committed)
-        return await self._patiently(offset, UNKNOWN_TOPIC_S)
+        return await self._retried(offset, UNKNOWN_TOPIC_S)
 
     async def batches(
         self, topic: str, partition: int, start: int, end: int, *, committed: bool = False
@@ -174,9 +174,7 @@ class Client:
         Control batches and compacted batches are included. *committed* excludes batches of open and aborted transactions.
         """
         while start < end:
-            fetched = await self._patiently(
-                partial(self._fetch, topic, partition, start, committed=committed)
-            )
+            fetched = await self._retried(partial(self._fetch, topic, partition, start, committed=committed))
             data = fetched.records or b""
             batches = list(decode_batches(data, limit=BATCH_BYTES_LIMIT, partial_ok=True, compacted=True))
             if not batches or batches[-1].last_offset < start:
@@ -184,7 +182,7 @@ class Client:
             yield _without_aborted(batches, fetched.aborted_transactions or ())
             start = batches[-1].last_offset + 1
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[T]], unknown_topic_s: float = PATIENCE_S) -> T:
+    async def _retried(self, attempt: Callable[[], Awaitable[T]], unknown_topic_s: float = TIMEOUT_S) -> T:
         loop = asyncio.get_running_loop()
         failing_since = None
         for count in itertools.count():
@@ -194,8 +192,8 @@ class Client:
                 # A connection may have been lost long before its request timed out, so a new connection is tried once more.
                 failing_since = failing_since or loop.time()
                 delay_s = BACKOFF.delay_s(count)
-                patience_s = unknown_topic_s if isinstance(error, UnknownTopicOrPartition) else PATIENCE_S
-                if not error.retriable or loop.time() + delay_s > failing_since + patience_s:
+                timeout_s = unknown_topic_s if isinstance(error, UnknownTopicOrPartition) else TIMEOUT_S
+                if not error.retriable or loop.time() + delay_s > failing_since + timeout_s:
                     raise
             self._leaders.clear()
             await asyncio.sleep(delay_s)
@@ -244,7 +242,7 @@ class Client:
         )
         controller = await self._connection(addresses[cluster.controller_id])
         answer = await controller.request(
-            CreateTopicsRequest(topics=[topic], timeout_ms=int(PATIENCE_S * 1000))
+            CreateTopicsRequest(topics=[topic], timeout_ms=int(TIMEOUT_S * 1000))
         )
         result = _only(answer.topics)
         _check(result.error_code, f"topic {name} was not created", result.error_message)

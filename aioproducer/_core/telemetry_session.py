@@ -354,7 +354,7 @@ class TelemetrySession:
             and PushTelemetryRequest.API_KEY in connection.versions.offered
         ]
         connection = pool.least_loaded(taking)
-        return None if connection is None or connection.muted else connection
+        return None if connection is None or connection.is_throttled else connection
 
     def _payload(self, subscription: Subscription) -> tuple[Codec, bytes, DeltaTracker] | None:
         """Return the payload and the tracker to use after its push; None if its size exceeds the broker's limit."""

@@ -19,7 +19,7 @@ from aioproducer.config.names import (
     dotted_name,
     given_twice,
     is_of_other_clients,
-    our_name,
+    option_name,
     switches_nothing_on,
     unknown,
 )
@@ -102,11 +102,11 @@ def read_mapping(
     foreign: list[Entry] = []
     others: list[Entry] = []
     for entry in entries:
-        dotted, ours = dotted_name(entry.name), our_name(entry.name)
-        if ours in reading.written:
-            reading.mistakes.append(given_twice(ours, reading.written[ours], entry.written))
-        elif ours in known:
-            _apply(reading, ours, entry, references)
+        dotted, option = dotted_name(entry.name), option_name(entry.name)
+        if option in reading.written:
+            reading.mistakes.append(given_twice(option, reading.written[option], entry.written))
+        elif option in known:
+            _apply(reading, option, entry, references)
         elif dotted in KAFKA_NAMES or dotted in _LOGIN:
             foreign.append(entry)
         elif dotted != "config.providers" or not config_providers:
@@ -162,21 +162,21 @@ def _check_unknown_names(reading: Reading, entries: Sequence[Entry], known: Coll
 
 def _apply(
     reading: Reading,
-    ours: str,
+    option: str,
     entry: Entry,
     references: References,
     convert: Callable[[object], object] | None = None,
 ) -> None:
-    reading.written[ours] = entry.written
+    reading.written[option] = entry.written
     value = entry.value
     if isinstance(value, str):
         try:
             value = references.resolved(value.strip())
         except ValueError as reason:
             reading.mistakes.append(f"{entry.written}: {reason}")
-            reading.wrong.add(ours)
+            reading.wrong.add(option)
             return
-    reading.applied[ours] = value if convert is None else convert(value)
+    reading.applied[option] = value if convert is None else convert(value)
 
 
 def _refuse(reading: Reading, entry: Entry, dotted: str) -> None:
@@ -210,15 +210,15 @@ def _translate(reading: Reading, entries: Sequence[Entry], references: Reference
                 reading.of_others.append(entry.written)
                 continue
             target = f"compression.{codec}.level"
-        ours = our_name(target)
-        first = reading.written.get(ours)
+        option = option_name(target)
+        first = reading.written.get(option)
         if first is None:
-            translated[ours] = entry.value
-            _apply(reading, ours, entry, references, _CONVERSIONS.get(dotted))
-        elif ours not in translated:
+            translated[option] = entry.value
+            _apply(reading, option, entry, references, _CONVERSIONS.get(dotted))
+        elif option not in translated:
             reading.ignored[entry.written] = first
-        elif translated[ours] != entry.value:
-            reading.mistakes.append(given_twice(ours, first, entry.written))
+        elif translated[option] != entry.value:
+            reading.mistakes.append(given_twice(option, first, entry.written))
     _set_login(reading, login)
 
 
@@ -309,9 +309,9 @@ def _entries(
         longest = max(matching, key=len)
         name, of_producer = _plain(written.removeprefix(longest))
         rank = (prefixes.index(longest), of_producer)
-        before = found.get(our_name(name))
+        before = found.get(option_name(name))
         if before is None or rank > before[0]:
-            found[our_name(name)] = (rank, [Entry(written, name, value)])
+            found[option_name(name)] = (rank, [Entry(written, name, value)])
         elif rank == before[0]:
             before[1].append(Entry(written, name, value))
     for _, entries in found.values():
@@ -343,7 +343,9 @@ def _prefix_of(name: str, known: Collection[str]) -> str | None:
 def _is_known(name: str, known: Collection[str]) -> bool:
     dotted = dotted_name(name)
     others = KAFKA_NAMES, REFUSED, WITHOUT_EFFECT, HARMLESS
-    return our_name(name) in known or any(dotted in names for names in others) or is_of_other_clients(dotted)
+    return (
+        option_name(name) in known or any(dotted in names for names in others) or is_of_other_clients(dotted)
+    )
 
 
 def _prefix_message(prefix: str, names: Sequence[str]) -> str:

@@ -200,11 +200,11 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
     applied: dict[str, Any] = {}
     mistakes: list[str] = []
     for name, value in options.items():
-        dotted, ours = dotted_name(name), our_name(name)
-        if ours in applied:
-            mistakes.append(given_twice(ours, written_names(options)[ours], name))
-        elif ours in known:
-            applied[ours] = value
+        dotted, option = dotted_name(name), option_name(name)
+        if option in applied:
+            mistakes.append(given_twice(option, written_names(options)[option], name))
+        elif option in known:
+            applied[option] = value
         elif dotted in REFUSED:
             if not switches_nothing_on(value):
                 mistakes.append(f"{name} = {value!r}: {REFUSED[dotted]}")
@@ -221,7 +221,7 @@ def written_names(options: Iterable[str]) -> dict[str, str]:
     """Return the first name in *options* for each of our names."""
     written: dict[str, str] = {}
     for name in options:
-        written.setdefault(our_name(name), name)
+        written.setdefault(option_name(name), name)
     return written
 
 
@@ -230,10 +230,10 @@ def dotted_name(name: str) -> str:
     return name.strip().replace("_", ".")
 
 
-def our_name(name: str) -> str:
+def option_name(name: str) -> str:
     """Return *name* in the spelling of keyword arguments."""
-    ours = name.strip().replace(".", "_")
-    return _ALIASES.get(ours, ours)
+    option = name.strip().replace(".", "_")
+    return _ALIASES.get(option, option)
 
 
 def switches_nothing_on(value: object) -> bool:
@@ -246,9 +246,9 @@ def is_of_other_clients(dotted: str) -> bool:
     return dotted in OTHER_CLIENTS or dotted.startswith(OTHER_CLIENTS_PREFIXES)
 
 
-def given_twice(ours: str, first: str, second: str) -> str:
+def given_twice(option: str, first: str, second: str) -> str:
     """Return the message for an option in two spellings."""
-    return f"{ours!r} is given twice: as {first!r} and as {second!r}"
+    return f"{option!r} is given twice: as {first!r} and as {second!r}"
 
 
 def unknown(name: str, known: Collection[str], *, of_others: bool = False) -> str:

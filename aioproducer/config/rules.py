@@ -12,7 +12,7 @@ from aioproducer._core.records.columns import BATCH_OVERHEAD
 from aioproducer._core.records.compression import codec, compressor
 from aioproducer._core.steps import Log
 from aioproducer.config.kinds import INT32_MAX, NotGiven
-from aioproducer.config.names import our_name
+from aioproducer.config.names import option_name
 from aioproducer.config.options import DEFAULTS, Options
 from aioproducer.config.security_options import (
     ALLOWED_FILES,
@@ -92,7 +92,7 @@ def check_rules(
 
 def _as_written(error: ConfigError, written: Mapping[str, str]) -> ConfigError:
     """Return *error* with the names of other clients, such as `ssl.ca.location`, in place of Kafka's names."""
-    translated = {ours: name for ours, name in written.items() if our_name(name) != ours}
+    translated = {option: name for option, name in written.items() if option_name(name) != option}
     if not translated:
         return error
     text = re.sub(r"\w+", lambda word: translated.get(word[0], word[0]), str(error))

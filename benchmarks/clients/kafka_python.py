@@ -10,7 +10,7 @@ from benchmarks.clients.options import options
 from benchmarks.payload import Window
 from benchmarks.settings import Work
 
-PATIENCE_S: Final = 60.0
+TIMEOUT_S: Final = 60.0
 
 
 class KafkaPython(Client):
@@ -34,7 +34,7 @@ class KafkaPython(Client):
         return partial(self._send, value)
 
     async def _send(self, value: bytes) -> Any:
-        return self._producer.send(self.topic, value).get(timeout=PATIENCE_S)
+        return self._producer.send(self.topic, value).get(timeout=TIMEOUT_S)
 
     async def fire(self, window: Window) -> None:
         """Append records one by one, then wait for each."""
@@ -44,4 +44,4 @@ class KafkaPython(Client):
         else:
             futures = [send(topic, value, key, headers) for value, key, headers in rows(window)]
         for future in futures:
-            future.get(timeout=PATIENCE_S)
+            future.get(timeout=TIMEOUT_S)

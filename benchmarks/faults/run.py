@@ -54,7 +54,7 @@ async def run_scenario(scenario: Scenario, client: str) -> Score:
         sent,
         logs,
         healed_at=healed_at if scenario.before is None else began_at,
-        patience_s=terms.DELIVERY_TIMEOUT_S + terms.GRACE_S,
+        timeout_s=terms.DELIVERY_TIMEOUT_S + terms.GRACE_S,
     )
 
 
@@ -73,8 +73,8 @@ async def _converse(
     return started["began_at"], healed_at, sent
 
 
-async def _line(answers: asyncio.StreamReader, patience_s: float, complaints: IO[bytes]) -> bytes:
-    async with asyncio.timeout(patience_s):
+async def _line(answers: asyncio.StreamReader, timeout_s: float, complaints: IO[bytes]) -> bytes:
+    async with asyncio.timeout(timeout_s):
         line = await answers.readline()
     if not line:
         complaints.seek(0)

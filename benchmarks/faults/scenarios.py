@@ -13,7 +13,7 @@ from aioproducer.testing.faults import Rewrite
 from benchmarks.faults.terms import BROKERS, BURST, DELIVERY_TIMEOUT_S, PARTITIONS, TOPIC
 from tests.scenarios.faults import hostile
 
-PATIENCE_S: Final = 10.0
+TIMEOUT_S: Final = 10.0
 """Time limit for the request that gets the fault, in seconds."""
 SMALL_BATCH_BYTES: Final = 400
 """Batch limit in bytes: two records of 100 bytes fit, five records exceed the limit."""
@@ -66,7 +66,7 @@ async def reset_storm(cluster: Cluster) -> None:
 
 async def batch_refused(cluster: Cluster) -> None:
     """Refuse one batch with a permanent error."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         await cluster.on("produce", partition=0).answer(InvalidRecord).happened()
 
 
@@ -81,7 +81,7 @@ def mangled(change: Rewrite) -> Fault:
     """Return a fault that corrupts one Produce response by *change*. The batches are in the log."""
 
     async def fault(cluster: Cluster) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await cluster.on("produce").rewrite(change).happened()
 
     return fault

@@ -36,7 +36,7 @@ class Score:
     """Number of failed records by error name."""
 
 
-def score(sent: Sequence[Sent], logs: Sequence[Log], *, healed_at: float, patience_s: float) -> Score:
+def score(sent: Sequence[Sent], logs: Sequence[Log], *, healed_at: float, timeout_s: float) -> Score:
     """Return the score of a run whose fault ended at *healed_at* (monotonic clock)."""
     found = [Counter(log) for log in logs]
     load = [each for each in sent if not each.probe]
@@ -49,7 +49,7 @@ def score(sent: Sequence[Sent], logs: Sequence[Log], *, healed_at: float, patien
         failed_but_in_log=sum(
             each.value in found[each.partition] and not each.possibly_persisted for each in failed
         ),
-        unresolved=sum(_is_unresolved(each, patience_s) for each in load),
+        unresolved=sum(_is_unresolved(each, timeout_s) for each in load),
         recovery_s=_recovery_s(load, len(logs), healed_at),
         records=len(load),
         partitions_alive=len({each.partition for each in _delivered(sent) if each.probe}),
@@ -77,11 +77,11 @@ def _out_of_order(log: Log) -> int:
     return behind
 
 
-def _is_unresolved(sent: Sent, patience_s: float) -> bool:
+def _is_unresolved(sent: Sent, timeout_s: float) -> bool:
     if sent.resolved_at is None:
         return True
     since = sent.called_at if sent.taken_at is None else sent.taken_at
-    return sent.resolved_at > since + patience_s
+    return sent.resolved_at > since + timeout_s
 
 
 def _recovery_s(load: Sequence[Sent], partitions: int, healed_at: float) -> float | None:

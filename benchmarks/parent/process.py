@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-PATIENCE_S: Final = 180.0
+TIMEOUT_S: Final = 180.0
 SLOWING: Final = frozenset({"PYTHONASYNCIODEBUG", "PYTHONDEVMODE"})
 """Variables that tests set. The variables slow every client down and make confluent-kafka's AIOProducer hang."""
 
@@ -31,11 +31,11 @@ def answer_of(
             check=False,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=TIMEOUT_S,
             env={name: value for name, value in os.environ.items() if name not in SLOWING} | dict(variables),
         )
     except subprocess.TimeoutExpired:
-        raise ChildFailedError(f"no answer after {PATIENCE_S:.0f} s") from None
+        raise ChildFailedError(f"no answer after {TIMEOUT_S:.0f} s") from None
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         raise ChildFailedError(f"ended with {done.returncode}: {last_line(done.stderr)}")

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.kafka.apache.leaders import all_answer, all_named
 
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 
 
 class MissingRecordsError(RuntimeError):
@@ -38,12 +38,12 @@ class Topics:
         """Create a topic, wait until each partition has a leader, and delete the topic afterwards."""
         topic = f"{self._prefix}-{name}"
         created = self._admin.create_topics([NewTopic(topic, num_partitions=partitions)])
-        created[topic].result(PATIENCE_S)
+        created[topic].result(TIMEOUT_S)
         try:
             self._await_leaders(topic, partitions)
             yield topic
         finally:
-            self._admin.delete_topics([topic])[topic].result(PATIENCE_S)
+            self._admin.delete_topics([topic])[topic].result(TIMEOUT_S)
 
     def check(self, topic: str, partitions: int, sent: int, *, committed: bool = False) -> None:
         """Raise MissingRecordsError unless *topic* has exactly *sent* records.
@@ -55,15 +55,15 @@ class Topics:
         check_count(sent, seen(self.servers, of_topic) if committed else stored(self.servers, of_topic))
 
     def _await_leaders(self, topic: str, partitions: int) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + TIMEOUT_S
         while not self._is_led(topic, partitions):
             if time.monotonic() > deadline:
-                raise TimeoutError(f"topic {topic} has no leaders after {PATIENCE_S:.0f} s")
+                raise TimeoutError(f"topic {topic} has no leaders after {TIMEOUT_S:.0f} s")
             self._admin.poll(0.02)
 
     def _is_led(self, topic: str, partitions: int) -> bool:
-        known = self._admin.list_topics(topic=topic, timeout=PATIENCE_S).topics[topic]
-        return all_named(known, partitions) and all_answer(self._admin, topic, partitions, PATIENCE_S)
+        known = self._admin.list_topics(topic=topic, timeout=TIMEOUT_S).topics[topic]
+        return all_named(known, partitions) and all_answer(self._admin, topic, partitions, TIMEOUT_S)
 
 
 def stored(servers: str, partitions: Iterable[tuple[str, int]]) -> int:
@@ -71,8 +71,8 @@ def stored(servers: str, partitions: Iterable[tuple[str, int]]) -> int:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(*each): latest for each in partitions}
-    ends = admin.list_offsets(asked, request_timeout=PATIENCE_S)
-    return sum(end.result(PATIENCE_S).offset for end in ends.values())
+    ends = admin.list_offsets(asked, request_timeout=TIMEOUT_S)
+    return sum(end.result(TIMEOUT_S).offset for end in ends.values())
 
 
 def seen(servers: str, partitions: Sequence[tuple[str, int]]) -> int:
@@ -85,7 +85,7 @@ def seen(servers: str, partitions: Sequence[tuple[str, int]]) -> int:
         "enable.auto.commit": False,
         "log_level": 0,
     }
-    count, unread, deadline = 0, len(partitions), time.monotonic() + PATIENCE_S
+    count, unread, deadline = 0, len(partitions), time.monotonic() + TIMEOUT_S
     with closing(Consumer(options)) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in partitions])
         while unread and time.monotonic() < deadline:

@@ -18,7 +18,7 @@ ZOMBIE_S: Final = 4.0
 """Time for which a replaced instance continues to work."""
 PAUSES_S: Final = (0.0, 0.02, 0.3)
 """Maximum pauses between two records, in seconds. Each transaction uses one of these values."""
-PATIENCE_S: Final = 30.0
+TIMEOUT_S: Final = 30.0
 """Time limit of each call, in seconds. A producer whose call exceeds the limit is replaced."""
 
 
@@ -48,7 +48,7 @@ class Workload:
             instance += 1
             self._record("start", producer=producer, instance=instance)
             try:
-                client = await asyncio.wait_for(self._start(producer, f"{producer}-{instance}"), PATIENCE_S)
+                client = await asyncio.wait_for(self._start(producer, f"{producer}-{instance}"), TIMEOUT_S)
             except Exception as error:  # noqa: BLE001 - errors of any client
                 self._record("start failed", producer=producer, instance=instance, error=described(error))
                 await asyncio.sleep(0.5)
@@ -70,7 +70,7 @@ class Workload:
             is_usable = await self._transact(client, f"{instance}/{number}", random)
             await asyncio.sleep(random.uniform(0, 0.05))
         try:
-            await asyncio.wait_for(client.close(), PATIENCE_S)
+            await asyncio.wait_for(client.close(), TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - errors of any client
             self._record("close failed", instance=instance, error=described(error))
 
@@ -81,7 +81,7 @@ class Workload:
         commits, pause_s = random.random() < 0.8, random.choice(PAUSES_S)
         self._record("begin", transaction=name, appends=appends)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await client.begin()
                 for append in appends:
                     await client.append(append)
@@ -92,7 +92,7 @@ class Workload:
             return await self._abort(client, name)
         self._record("commit", transaction=name)
         try:
-            await asyncio.wait_for(client.commit(), PATIENCE_S)
+            await asyncio.wait_for(client.commit(), TIMEOUT_S)
         except Refused as error:
             return await self._abort(client, name, error=str(error))
         except Exception as error:  # noqa: BLE001 - errors of any client
@@ -104,7 +104,7 @@ class Workload:
     async def _abort(self, client: Client, name: str, **facts: Any) -> bool:
         self._record("outcome", transaction=name, outcome=FAIL, **facts)
         try:
-            await asyncio.wait_for(client.abort(), PATIENCE_S)
+            await asyncio.wait_for(client.abort(), TIMEOUT_S)
         except Exception as error:  # noqa: BLE001 - errors of any client
             self._record("abort failed", transaction=name, error=described(error))
             return False

@@ -20,7 +20,7 @@ from aioproducer import (
 from tests.kafka.readback import read_with_librdkafka
 
 PARTITIONS: Final = 3
-PATIENCE_S: Final = 150
+TIMEOUT_S: Final = 150
 """Whoever waits longer for a call waits in vain."""
 STEPS: Final = ("begun", "taken", "acknowledged", "offsets", "ending", "ended")
 """What a transaction goes through."""
@@ -72,7 +72,7 @@ class Ledger:
     async def transact(self, producer: Producer, *, abort: bool = False, at: Step | None = None) -> Outcome:
         """Write a transaction, with offsets, and end it; *at* is awaited at each step. Note what is told of it."""
         number = self.open()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             try:
                 await self._write(producer, number, at)
                 self.told[number] = await self._end(producer, at, abort=abort)
@@ -97,7 +97,7 @@ class Ledger:
     async def more(self, count: int) -> None:
         """Wait until *count* more transactions have an outcome."""
         enough = self._count() + count
-        async with asyncio.timeout(PATIENCE_S), self._changed:
+        async with asyncio.timeout(TIMEOUT_S), self._changed:
             await self._changed.wait_for(lambda: self._count() >= enough)
 
     def _count(self) -> int:

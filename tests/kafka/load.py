@@ -18,7 +18,7 @@ EVERY_S: Final = 0.16
 RECORDS_PER_S: Final = 250
 """At most: pauses are as long as the event loop makes them."""
 
-PATIENCE_S: Final = 40
+TIMEOUT_S: Final = 40
 """More than a delivery timeout: whoever waits longer for an outcome waits in vain."""
 
 
@@ -104,7 +104,7 @@ class Load:
 
     async def until(self, happened: Callable[[], bool]) -> None:
         """Wait for something that can only happen when a record is sent or resolved."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not happened():
                 self._changed.clear()
                 await self._changed.wait()

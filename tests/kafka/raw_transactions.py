@@ -37,7 +37,7 @@ from aioproducer._core.records.record_batch import TRANSACTIONAL, encode_batch
 
 NOT_NOW = {14, 15, 16, 51}
 """Codes that only say: ask again."""
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 PAUSE_S = 0.02
 NEWEST: Final[dict[type[Request[Any]], int]] = {ProduceRequest: BY_NAME}
 """It knows no ids of topics."""
@@ -94,7 +94,7 @@ class RawProducer:
         self, request: Request[R], code_of: Callable[[R], int], *, version: int | None = None
     ) -> tuple[int, R]:
         """Ask until the answer is one."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while True:
                 answer = await self.ask(request, version=version)
                 code = code_of(answer)

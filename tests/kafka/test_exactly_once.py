@@ -23,7 +23,7 @@ from tests.kafka.readback import read_with_librdkafka
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 4
 ORDERS = 2_400
-PATIENCE_S = 100
+TIMEOUT_S = 100
 """Longer than the transaction of one that was killed in it stays open (60 s, and the coordinator looks every 10): whoever
 has its orders then waits for that."""
 
@@ -89,7 +89,7 @@ def parcels(kafka: ApacheKafka) -> Counter[bytes | None]:
 
 def await_parcels(kafka: ApacheKafka, count: int) -> None:
     """Return once there are *count* or more."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while (there := parcels(kafka).total()) < count:
         assert time.monotonic() < deadline, f"{there} of {count} parcels"
 

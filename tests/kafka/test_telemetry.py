@@ -28,7 +28,7 @@ STANDARD = {
 }
 """What KIP-714 wants every producer to have: an average or a maximum once there is something that it is of."""
 TOPIC_TOTAL = f"{PREFIX}topic.record.send.total['telemetry']"
-PATIENCE_S = 60
+TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 async def pushes(receiver: Receiver, client_id: str, enough: Callable[[list[Push]], bool]) -> list[Push]:
     """Return the pushes of a client once there are enough."""
-    return await asyncio.to_thread(receiver.await_pushes, client_id, enough, PATIENCE_S)
+    return await asyncio.to_thread(receiver.await_pushes, client_id, enough, TIMEOUT_S)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from tests.kafka.conftest import WHOLE
 from tests.kafka.ledger import PARTITIONS, Ledger, Outcome
 
 TIMES = 200 if WHOLE else 40
-PATIENCE_S = 30
+TIMEOUT_S = 30
 
 Work: TypeAlias = Callable[[], Awaitable[None]]
 
@@ -84,7 +84,7 @@ async def test_transactions_stay_whole_when_calls_are_cancelled(stand: Stand, st
             body = (whole, by_hand)[turn % 2]
             number = ledger.open()
             began_at = time.monotonic()
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 over = await manner(
                     lambda body=body, number=number: body(producer, ledger, number),  # type: ignore[misc]
                     chance.uniform(0, longest_s),

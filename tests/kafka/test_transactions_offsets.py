@@ -19,7 +19,7 @@ from tests.kafka.readback import Record, read_with_librdkafka
 
 AT_ONCE = 40
 PARTITIONS = 4
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 @asynccontextmanager
@@ -45,7 +45,7 @@ async def transforming(stand: Stand, topic: str, name: str, killed_at: str = "")
 async def said(process: Process, what: str) -> None:
     """Wait for a line of the member with *what*."""
     assert process.stdout is not None
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while what not in (line := (await process.stdout.readline()).decode()):
             assert line, "it has ended"
 
@@ -58,7 +58,7 @@ async def drained(process: Process) -> None:
 
 async def transformed(stand: Stand, topic: str, expected: int) -> Counter[bytes]:
     """Return the records in the sink once there are *count* or more."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     seen: list[Record] = []
     while len(seen) < expected:
         assert time.monotonic() < deadline, f"{len(seen)} of {expected}"
@@ -115,7 +115,7 @@ async def test_consumed_records_are_transformed_once(stand: Stand, stand_topic: 
         async with Source(stand.servers, topic) as source:
             await run("one")
             killed = await run("two", killed_at)
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await killed.wait()
             await run("two")  # the same id: the open transaction of the killed member is aborted
             await run("three")

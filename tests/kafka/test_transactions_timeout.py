@@ -16,14 +16,14 @@ from tests.kafka.apache.stand import Stand
 from tests.kafka.ledger import Ledger, Outcome, state_of
 
 TIMEOUT_MS = 500
-PATIENCE_S = 20
+TIMEOUT_S = 20
 
 Meeting: TypeAlias = Callable[[Producer, str], Awaitable[object]]
 
 
 async def overdue(servers: str, name: str) -> None:
     """Wait until the coordinator has aborted the open transaction of an id."""
-    async with asyncio.timeout(PATIENCE_S), TransactionAdmin(servers) as admin:
+    async with asyncio.timeout(TIMEOUT_S), TransactionAdmin(servers) as admin:
         while await state_of(admin, name) != "CompleteAbort":
             pass
 
@@ -58,7 +58,7 @@ def told(outcome: object) -> Outcome:
 
 async def tried(call: Awaitable[object]) -> ProducerError | None:
     try:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await call
     except ProducerError as error:
         return error

@@ -22,7 +22,7 @@ from tests.kafka.apache.stand import Stand
 from tests.kafka.ledger import STEPS, Ledger, Outcome, settled
 from tests.kafka.readback import read_with_librdkafka
 
-PATIENCE_S = 40
+TIMEOUT_S = 40
 
 
 @asynccontextmanager
@@ -47,7 +47,7 @@ async def line_of(process: Process) -> str:
 
 async def reached(process: Process, step: str) -> None:
     """Wait until the writer has printed *step*."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while await line_of(process) != step:
             pass
 
@@ -94,7 +94,7 @@ async def test_successor_takes_over_when_a_writer_dies_in_end_txn(
     number = ledger.open()
     fault = stand.proxy.add(EndTxnRequest, what)
     async with writing(stand, stand_topic, "never", end):
-        assert await asyncio.to_thread(fault.happened.wait, PATIENCE_S)
+        assert await asyncio.to_thread(fault.happened.wait, TIMEOUT_S)
     done = what is What.MUTED_AFTER and end == "commit"
     ledger.told[number] = Outcome.COMMITTED if done else Outcome.ABORTED
     async with Producer(stand.servers, transactional_id=stand_topic) as successor:
@@ -178,10 +178,10 @@ async def test_successor_takes_over_while_end_txn_is_unanswered(
         await zombie.begin_transaction()
         await asyncio.gather(*await ledger.fill(zombie, number))
         commit = asyncio.ensure_future(zombie.commit_transaction())
-        assert await asyncio.to_thread(fault.happened.wait, PATIENCE_S)
+        assert await asyncio.to_thread(fault.happened.wait, TIMEOUT_S)
         async with Producer(stand.servers, transactional_id=stand_topic) as successor:
             assert await ledger.transact(successor) is Outcome.COMMITTED
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 with pytest.raises(ProducerError) as caught:
                     await commit
             assert caught.value.fatal
@@ -249,7 +249,7 @@ async def test_frozen_writer_leaves_its_successor_alone(
                 zombie.send_signal(signal.SIGCONT)
                 assert zombie.stdin is not None
                 zombie.stdin.close()
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(TIMEOUT_S):
                     while not (await line_of(zombie)).startswith("fatal"):
                         pass
                     await zombie.wait()

@@ -21,7 +21,7 @@ pytestmark = [  # of the coroutine whose call is interrupted before it is awaite
 
 FAR_APART = 61
 """Bytecodes from one interruption to the next; all of them would take long."""
-PATIENCE_S = 3.0
+TIMEOUT_S = 3.0
 """Longer than anything here takes that is not stuck."""
 
 Call = Callable[[Producer, str], Coroutine[Any, Any, object]]
@@ -56,9 +56,9 @@ async def check(
     opened: Cluster, producer: Producer, topic: str, sent: dict[bytes, asyncio.Task[RecordMetadata]]
 ) -> None:
     """Each record of *sent* is in the log once, in order, and where it was acknowledged; nothing is left behind."""
-    _, late = await asyncio.wait(sent.values(), timeout=PATIENCE_S)
+    _, late = await asyncio.wait(sent.values(), timeout=TIMEOUT_S)
     assert not late
-    await asyncio.wait_for(producer.flush(), PATIENCE_S)
+    await asyncio.wait_for(producer.flush(), TIMEOUT_S)
     log = {record.offset: record.value for record in opened.records(topic, 0)}
     assert [log[task.result().offset] for task in sent.values()] == list(sent)
     assert [value for value in log.values() if value in sent] == list(sent)
@@ -162,7 +162,7 @@ async def test_interrupted_close_fails_the_remaining_records() -> None:
             await producer.send(TOPIC, b"known")
             futures = [producer.send_nowait(TOPIC, b"value") for _ in range(3)]
             has_raised = await interrupt_task(asyncio.create_task(producer.close()), at)
-            await asyncio.wait_for(producer.close(), PATIENCE_S)
+            await asyncio.wait_for(producer.close(), TIMEOUT_S)
             assert all(future.done() for future in futures), at
             assert producer.state == "closed"
         at += FAR_APART

@@ -11,7 +11,7 @@ import psutil
 from pyspark import TaskContext
 from pyspark.sql import Column, functions as fn
 
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 class Gate:
@@ -66,8 +66,8 @@ class Gate:
 
 def wait_for(file: Path) -> None:
     """Wait until *file* is there."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while not file.exists():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nobody made {file} in {PATIENCE_S} s")
+            raise TimeoutError(f"nobody made {file} in {TIMEOUT_S} s")
         time.sleep(0.02)

@@ -47,7 +47,7 @@ VERSIONS: Final = (2, 1) if ALL else (2,)
 ROWS: Final = int(os.environ.get("EXACTLY_ONCE_ROWS", "120000"))
 """Rows of the test with random kills; `make test-spark-rows` sets ten million."""
 
-PATIENCE_S: Final = 120 + ROWS / 5_000
+TIMEOUT_S: Final = 120 + ROWS / 5_000
 """Time to write or read ROWS on a busy machine."""
 
 SINGLE: Final = "exactly-once-single"
@@ -101,7 +101,7 @@ class Job:
     def run(self, *, source: str = "aioproducer", guarantee: str = SINGLE, tasks: int = 1) -> None:
         """Run the query to its end, in this session's Spark."""
         given = (self.kafka.bootstrap_servers, self.topic, self.directory, guarantee, tasks, self.timeout_ms)
-        assert stream(self.spark, source, *given).start().awaitTermination(round(PATIENCE_S))
+        assert stream(self.spark, source, *given).start().awaitTermination(round(TIMEOUT_S))
 
     def given(self, guarantee: str = SINGLE, tasks: int = 1) -> tuple[object, ...]:
         """Return the arguments of the program."""
@@ -119,7 +119,7 @@ class Job:
     def check(self, expect: int = EVENTS) -> None:
         """Check that each event is committed once."""
         servers = self.kafka.bootstrap_servers
-        report = audited_when_committed(servers, self.topic, RUN, expect, timeout_s=PATIENCE_S)
+        report = audited_when_committed(servers, self.topic, RUN, expect, timeout_s=TIMEOUT_S)
         assert not report.lost, str(report)
         assert not report.duplicated, str(report)
 
@@ -168,7 +168,7 @@ def test_batch_is_exact_when_the_driver_is_killed(
 
 @needs_stream_sink
 @in_the_long_form
-@pytest.mark.timeout(900 + 3 * PATIENCE_S)
+@pytest.mark.timeout(900 + 3 * TIMEOUT_S)
 @pytest.mark.parametrize("guarantee", [SINGLE, LOG])
 def test_drivers_and_workers_are_killed_again_and_again(job: Job, guarantee: str, tmp_path: Path) -> None:
     """Kill at random moments; two clients and the audit on Spark see each event once."""

@@ -21,7 +21,7 @@ from aioproducer._core.protocol.metadata import (
     MetadataResponseTopic,
 )
 from aioproducer._core.protocol.schema import Message, encode_response
-from aioproducer._topic_client import EARLIEST, PATIENCE_S, Client
+from aioproducer._topic_client import EARLIEST, TIMEOUT_S, Client
 from aioproducer.errors import (
     BrokerError,
     ConnectionFailed,
@@ -287,7 +287,7 @@ async def test_reader_gives_up_after_its_patience() -> None:
         cluster.on("fetch", times=None).answer(KafkaStorageError)
         with pytest.raises(KafkaStorageError, match="orders-0 from offset 0"):
             await read(client)
-        assert PATIENCE_S - 2 < asyncio.get_running_loop().time() - began < PATIENCE_S + 1
+        assert TIMEOUT_S - 2 < asyncio.get_running_loop().time() - began < TIMEOUT_S + 1
 
 
 @in_virtual_time

@@ -19,7 +19,7 @@ from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.intake.appending import Begun, WaitingCall, has_partition
 from aioproducer._core.intake.checks import check_timeout
 from aioproducer._core.intake.intake import Intake
-from aioproducer._core.intake.preparing import STINT_S, Group, Preparing, with_contents
+from aioproducer._core.intake.preparing import USER_CODE_SLICE_S, Group, Preparing, with_contents
 from aioproducer._core.intake.rows import check_rows
 from aioproducer._core.intake.serializing import Serialization
 from aioproducer._core.metadata.updater import MetadataUpdater
@@ -194,9 +194,9 @@ class ManyIntake:
         self._accumulator.arrived(sending, taken - sum(len(group) for _, group in groups))
 
     async def _await_chunk(self, sending: _Sending) -> None:
-        """Pass the next rows through user code that awaits, one by one, for `STINT_S`; append each at once while memory is free."""
+        """Pass the next rows through user code that awaits, one by one, for `USER_CODE_SLICE_S`; append each at once while memory is free."""
         now, start = self._intake.loop.time, sending.taken
-        until = now() + STINT_S
+        until = now() + USER_CODE_SLICE_S
         while sending.taken < min(len(sending.rows), start + CHUNK_RECORDS) and not sending.groups:
             await self._await_row(sending)
             self._accumulator.arrived(sending, 1 - len(sending.prepared))

@@ -23,7 +23,7 @@ from aioproducer.types import Headers
 Group = tuple[PartitionQueue | None, Rows]
 """Queue and its rows; None for the sticky partition."""
 
-STINT_S: Final = 0.004
+USER_CODE_SLICE_S: Final = 0.004
 """Maximum time of user code for consecutive records before the call yields to the event loop, in seconds."""
 CHECK_EVERY: Final = 8
 """Number of records between two reads of the clock."""
@@ -32,7 +32,7 @@ CHECK_EVERY: Final = 8
 class Preparing:
     """Passes the rows of `send_many` calls through interceptors, serializers and partitioners. A failing row fails alone.
 
-    With user code per record, each call processes as many rows as `STINT_S` allows, and returns their number.
+    With user code per record, each call processes as many rows as `USER_CODE_SLICE_S` allows, and returns their number.
     """
 
     def __init__(self, intake: Intake, *, accumulator: Accumulator) -> None:
@@ -117,7 +117,7 @@ class Preparing:
     def _in_time(self, records: int) -> Iterator[int]:
         """Yield 0, 1, 2, … up to *records* - 1, and stop when the time is up."""
         now = self._intake.loop.time
-        until = now() + STINT_S
+        until = now() + USER_CODE_SLICE_S
         for start in range(0, records, CHECK_EVERY):
             if start and now() >= until:
                 return

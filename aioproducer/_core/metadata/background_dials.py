@@ -20,7 +20,7 @@ LEAST_GAP_S: Final = 0.05
 """Minimum time between two dials, in seconds. Without it, each failure in a large cluster would start the next dial."""
 
 
-class LastConnection:
+class ClusterConnectivity:
     """Tracks connected nodes, and dials after the last one was lost."""
 
     def __init__(self, pool: Pool) -> None:

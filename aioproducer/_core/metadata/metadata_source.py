@@ -41,13 +41,13 @@ log: Final = Log(__name__)
 
 BOOTSTRAP: Final = -1
 """Node id of bootstrap addresses in metrics."""
-FOREIGN_PATIENCE_S: Final = 5.0
+FOREIGN_TIMEOUT_S: Final = 5.0
 """Time for bootstrap servers of the known cluster to answer after one of another cluster, in seconds."""
 CONNECT_STAGGER_S: Final = 0.25
 """Head start of one address over the next, in seconds."""
 MOST_DIALLED: Final = 10
 """Maximum number of brokers dialled per metadata request. The next request dials other brokers."""
-ANSWER_PATIENCE_S: Final = 1.0
+ANSWER_TIMEOUT_S: Final = 1.0
 """Head start of a connected broker over the next, in seconds. Responses of large clusters are slow."""
 
 OpenConnection: TypeAlias = Callable[[Address, Refusals], Awaitable[Connection]]
@@ -102,7 +102,7 @@ class MetadataSource:
         if connection is not None:
             begins_at = max(asyncio.get_running_loop().time(), connection.throttled_until)
             try:
-                async with asyncio.timeout_at(begins_at + ANSWER_PATIENCE_S):
+                async with asyncio.timeout_at(begins_at + ANSWER_TIMEOUT_S):
                     answer = await self._ask(connection, request)
             except (ProducerError, TimeoutError):
                 for node_id in self._pool.nodes:
@@ -144,7 +144,7 @@ class MetadataSource:
                 return answer
             if address in self._settings.bootstrap:
                 foreign.append(answer)
-                limit.reschedule(min(deadline, asyncio.get_running_loop().time() + FOREIGN_PATIENCE_S))
+                limit.reschedule(min(deadline, asyncio.get_running_loop().time() + FOREIGN_TIMEOUT_S))
             raise error
 
         # The addresses are shuffled: many clients with the same list must not load the first server.
@@ -274,14 +274,14 @@ class MetadataSource:
     ) -> Iterator[Attempt[MetadataResponse]]:
         """Yield connected brokers first, then unconnected brokers, and throttling brokers last."""
         rest = set(brokers)
-        while (connection := self._pool.least_loaded(rest, self.answered_by)) and not connection.muted:
+        while (connection := self._pool.least_loaded(rest, self.answered_by)) and not connection.is_throttled:
             rest.discard(connection.node_id)
             yield Attempt(
-                str(connection), partial(self._request_checked, connection, request), ANSWER_PATIENCE_S
+                str(connection), partial(self._request_checked, connection, request), ANSWER_TIMEOUT_S
             )
         if self._spare is not None and not self._spare.closed:
             yield Attempt(
-                str(self._spare), partial(self._request_checked, self._spare, request), ANSWER_PATIENCE_S
+                str(self._spare), partial(self._request_checked, self._spare, request), ANSWER_TIMEOUT_S
             )
         in_any_order = random.sample(sorted(rest), len(rest))
         for node_id in sorted(in_any_order, key=self._rank)[:MOST_DIALLED]:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 MOST_REFUSALS: Final = 3
 """Maximum number of addresses that may refuse the login or fail verification. Brokers lock accounts after a few refusals."""
-REFUSED_PATIENCE_S: Final = 1.0
+REFUSED_TIMEOUT_S: Final = 1.0
 """Minimum time for the other addresses to answer after a refusal, in seconds."""
 
 
@@ -23,7 +23,7 @@ class Attempt(NamedTuple, Generic[T]):
     name: str
     """Name of the attempt, for errors."""
     start: Callable[[], Coroutine[Any, Any, T]]
-    patience_s: float
+    timeout_s: float
     """Head start over the next attempt, in seconds."""
 
 
@@ -71,9 +71,9 @@ class Refusals:
         """True if every address that was asked refused, or *most* addresses refused. Another bootstrap would be refused as well."""
         return self._refused > 0 and (not self._others or self._refused >= self._most)
 
-    def patience_s(self, elapsed_s: float) -> float:
+    def timeout_s(self, elapsed_s: float) -> float:
         """Return the time for the other addresses to answer; infinity before a refusal and without a limit."""
-        return max(REFUSED_PATIENCE_S, elapsed_s) if self.count and isfinite(self._most) else inf
+        return max(REFUSED_TIMEOUT_S, elapsed_s) if self.count and isfinite(self._most) else inf
 
     def _ended(self, attempt: asyncio.Task[Any]) -> None:
         self._asking.discard(attempt)
@@ -93,11 +93,11 @@ async def first_success(
     extended: Callable[[], float] = lambda: 0.0,
     refusals: Refusals | None = None,
 ) -> T:
-    """Return the first result. An attempt starts when the previous attempt fails, or its patience is over.
+    """Return the first result. An attempt starts when the previous attempt fails, or its `timeout_s` is over.
 
     A later time that *extended* returns replaces *deadline*. The other attempts are cancelled, and have ended
     when this call returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. A
-    refusal gives the running attempts as much time as had passed before the refusal, and at least `REFUSED_PATIENCE_S`.
+    refusal gives the running attempts as much time as had passed before the refusal, and at least `REFUSED_TIMEOUT_S`.
 
     Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* (loop clock);
         AuthenticationFailed with this text if AuthenticationFailed is one of the causes. Any other exception ends the call at once.
@@ -113,19 +113,19 @@ async def first_success(
     try:
         while (now := loop.time()) < (until := max(deadline, extended())):
             attempt = next(source, None) if refusals.permit(is_silent=is_silent) else None
-            patience_s = refusals.patience_s(now - began_at)
+            timeout_s = refusals.timeout_s(now - began_at)
             if attempt is not None:
                 task = loop.create_task(attempt.start(), name=f"aioproducer ask {attempt.name}")
                 started[task] = attempt.name
                 running.add(task)
                 refusals.watch(task)
-                patience_s = attempt.patience_s
+                timeout_s = attempt.timeout_s
             elif not running or is_silent:
                 break
             done, running = await asyncio.wait(
-                running, timeout=min(until - now, patience_s), return_when=asyncio.FIRST_COMPLETED
+                running, timeout=min(until - now, timeout_s), return_when=asyncio.FIRST_COMPLETED
             )
-            is_silent = attempt is None and not done and patience_s <= until - now
+            is_silent = attempt is None and not done and timeout_s <= until - now
             for task in done:
                 if not isinstance(task.exception(), ProducerError):
                     return task.result()

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.logfmt import Pairs
-from aioproducer._core.metadata.background_dials import LastConnection, MissingBrokers
+from aioproducer._core.metadata.background_dials import ClusterConnectivity, MissingBrokers
 from aioproducer._core.metadata.metadata_source import MetadataSource, OpenConnection
 from aioproducer._core.metadata.refresh_schedule import MetadataSettings, Refresh, RefreshSchedule
 from aioproducer._core.metadata.snapshot import Broker, LeaderHint, MetadataSnapshot, TopicInfo
@@ -31,7 +31,7 @@ from aioproducer._core.metadata.topic_waiters import (
 )
 from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.net.dial import again
-from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
+from aioproducer._core.net.pool import REFUSAL_TIMEOUT_S, Pool
 from aioproducer._core.protocol.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from aioproducer._core.steps import Log, as_step
 from aioproducer._core.worker_threads import WORK_THREADS
@@ -87,7 +87,7 @@ class MetadataUpdater:
         self._schedule = RefreshSchedule(settings)
         self._pool = pool
         self._missing = MissingBrokers(pool)
-        self._last_connection = LastConnection(pool)
+        self._connectivity = ClusterConnectivity(pool)
         self._waiters = TopicWaiters()
         self._requests = 0  # sent so far
         self._wakeup = asyncio.Event()
@@ -95,7 +95,7 @@ class MetadataUpdater:
         self._closed = False
         self._last_error: ProducerError | None = None
         self._refused: AuthenticationFailed | None = None  # by the last request, until the next request
-        self._patience: asyncio.TimerHandle | None = None  # since the first of consecutive refusals
+        self._failure_timer: asyncio.TimerHandle | None = None  # since the first of consecutive refusals
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
@@ -242,11 +242,11 @@ class MetadataUpdater:
     @property
     def unreachable(self) -> bool:
         """True before the first answer, and while no broker is connected and an attempt to connect has failed."""
-        return self._last_connection.unreachable or not self.snapshot.brokers
+        return self._connectivity.unreachable or not self.snapshot.brokers
 
     def connected(self, node_id: int) -> None:
         """Record a connected node, and request the wanted topics immediately."""
-        self._last_connection.connected(node_id)
+        self._connectivity.connected(node_id)
         self._source.connected()
         self._clear_refusal()
         self._schedule.shorten_pauses()
@@ -263,7 +263,7 @@ class MetadataUpdater:
             self._source.start_over(error)
             self.request_refresh()
         is_member = node_id in self.snapshot.brokers and not self._closed
-        if self._last_connection.disconnected(node_id, failed=error is not None and is_member):
+        if self._connectivity.disconnected(node_id, failed=error is not None and is_member):
             self.request_refresh()
         elif error is not None:
             self.request_refresh(self.snapshot.led_by(node_id))
@@ -275,7 +275,7 @@ class MetadataUpdater:
                 await self._refresh()
                 continue
             self._wakeup.clear()
-            due_at = min(due_at, self._missing.dial(), self._last_connection.dial(self.snapshot.brokers))
+            due_at = min(due_at, self._missing.dial(), self._connectivity.dial(self.snapshot.brokers))
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(None if isinf(due_at) else due_at):
                     await self._wakeup.wait()
@@ -293,9 +293,9 @@ class MetadataUpdater:
             self._schedule.failed(refresh, _now())
             if isinstance(error, AuthenticationFailed):
                 self._refused = error
-                if self._patience is None:
-                    ends_at = _now() + REFUSAL_PATIENCE_S
-                    self._patience = asyncio.get_running_loop().call_at(ends_at, self._fail_waiters)
+                if self._failure_timer is None:
+                    ends_at = _now() + REFUSAL_TIMEOUT_S
+                    self._failure_timer = asyncio.get_running_loop().call_at(ends_at, self._fail_waiters)
                 self._fail_waiters()
             self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
         except Exception as bug:  # noqa: BLE001 - logged with its traceback
@@ -309,12 +309,12 @@ class MetadataUpdater:
             self._waiters.fail_all(partial(again, self._refused))
 
     def _within_grace(self) -> bool:
-        return self._patience is not None and _now() < self._patience.when()
+        return self._failure_timer is not None and _now() < self._failure_timer.when()
 
     def _clear_refusal(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._refused = self._patience = None
+        if self._failure_timer is not None:
+            self._failure_timer.cancel()
+        self._refused = self._failure_timer = None
 
     def _begin(self) -> Refresh:
         self._requests += 1

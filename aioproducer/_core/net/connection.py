@@ -161,7 +161,7 @@ class Connection(asyncio.StreamReader):
         return self._authenticator.stage
 
     @property
-    def muted(self) -> bool:
+    def is_throttled(self) -> bool:
         """True while the broker throttles this connection."""
         return self.throttled_until > self._loop.time()
 
@@ -170,7 +170,7 @@ class Connection(asyncio.StreamReader):
         """True if requests without a response were written."""
         return self._core.is_one_way
 
-    async def reach(self, dial: Dial) -> None:
+    async def open_transport(self, dial: Dial) -> None:
         """Open a transport. Raises: the errors of *dial* and of the TLS handshake."""
         if self._security is None:
             await dial(*self.address, lambda: self._protocol)
@@ -219,7 +219,7 @@ class Connection(asyncio.StreamReader):
 
         Raises: as `call`, and the error of a connection that is closed during the wait. Cancelling ends only the wait.
         """
-        if self.muted:
+        if self.is_throttled:
             await self.unmuted()
         answered: asyncio.Future[R] = self._loop.create_future()
         self.call(request, partial(resolve, answered), version=version, decode=decode_unless_large)
@@ -281,10 +281,10 @@ class Connection(asyncio.StreamReader):
         if self._core.is_closed:
             raise caused(ConnectionFailed(f"{self}: closed before all requests were written"), self.error)
 
-    def retire(self, patience_s: float = inf) -> None:
-        """Accept no more calls; close after the calls in flight are answered, at the latest after *patience_s*."""
+    def retire(self, timeout_s: float = inf) -> None:
+        """Accept no more calls; close after the calls in flight are answered, at the latest after *timeout_s*."""
         now = self._loop.time()
-        self._core.retire(now + patience_s)
+        self._core.retire(now + timeout_s)
         if self._core.is_done:
             self.close()
         elif not self._core.is_closed:

@@ -90,7 +90,7 @@ async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id:
 
     try:
         async with waiting:
-            await connection.reach(noted)
+            await connection.open_transport(noted)
     except BaseException as error:
         if not is_failure(error):
             raise

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 log: Final = Log(__name__)
 
-REFUSAL_PATIENCE_S: Final = 3.5
+REFUSAL_TIMEOUT_S: Final = 3.5
 """Time of refused logins before sends of a running producer fail, in seconds. Changed credentials may reach one side
 late. Logins are tried after 1 s and 3 s (`authentication.py`); sends fail within 5 s."""
-RETIRED_PATIENCE_S: Final = 2.0
+RETIRED_TIMEOUT_S: Final = 2.0
 """Longest wait for responses of a node that moved or left, in seconds. Its old address may stay silent."""
 
 
@@ -236,20 +236,24 @@ class Pool:
         usable = (connection for each in candidates if (connection := self.get(each)) is not None)
         return min(
             usable,
-            key=lambda connection: (connection.muted, connection.in_flight, connection.node_id == avoided),
+            key=lambda connection: (
+                connection.is_throttled,
+                connection.in_flight,
+                connection.node_id == avoided,
+            ),
             default=None,
         )
 
     @as_step
     def forget(self, node_id: int) -> None:
-        """Drop the node and all its state. Calls in flight may be answered for another `RETIRED_PATIENCE_S`."""
+        """Drop the node and all its state. Calls in flight may be answered for another `RETIRED_TIMEOUT_S`."""
         node = self._nodes.pop(node_id, None)
         if node is None:
             return
         if node.connecting is not None:
             node.connecting.cancel()
         if node.connection is not None:
-            node.connection.retire(RETIRED_PATIENCE_S)
+            node.connection.retire(RETIRED_TIMEOUT_S)
             self._on_disconnected(node_id, None)
 
     @as_step

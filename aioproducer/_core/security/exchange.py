@@ -216,7 +216,7 @@ class ExchangeFactory:
                 _fetcher(settings),
                 backoff=settings.backoff,
                 limits=self._limits,
-                patience_s=settings.login_timeout_s / 2,
+                timeout_s=settings.login_timeout_s / 2,
             )
             return lambda: OAuthBearer(tokens)
         if name == "GSSAPI":

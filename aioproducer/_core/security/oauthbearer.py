@@ -38,7 +38,7 @@ log: Final = Log(__name__)
 
 RENEWED_AT: Final = 0.8
 """Share of a token's lifetime after which it is renewed: `sasl.login.refresh.window.factor` of the Java client."""
-PATIENCE_S: Final = 1.0
+TIMEOUT_S: Final = 1.0
 """Longest wait for a new token while the old one is valid, in seconds."""
 LEAST_PAUSE_S: Final = 1.0
 """Minimum time between two token requests, in seconds, so that short-lived, failed or refused tokens cause no flood. Does not
@@ -107,17 +107,17 @@ class SharedTokens:
         backoff: Backoff,
         wall: Callable[[], float] = time.time,
         limits: LogLimits | None = None,
-        patience_s: float = 5.0,
+        timeout_s: float = 5.0,
     ) -> None:
         """*wall* returns the seconds since the epoch.
 
-        If the last token has no expiry, a login waits *patience_s* for a new token and then uses the last one.
+        If the last token has no expiry, a login waits *timeout_s* for a new token and then uses the last one.
         """
         self._fetch = fetch
         self._backoff = backoff
         self._wall = wall
         self._limits = limits or LogLimits()
-        self._patience_s = patience_s
+        self._patience_s = timeout_s
         self._asked_at = -inf
         self._next: Token | None = None
         self._token: Token | None = None
@@ -138,7 +138,7 @@ class SharedTokens:
             if now < self._renew_at or (self._failures and self._timer):
                 return token
             task = self._renew()
-            await asyncio.wait({task}, timeout=min(PATIENCE_S, token.expires_at - now))
+            await asyncio.wait({task}, timeout=min(TIMEOUT_S, token.expires_at - now))
             return self._token or token
         task = self._renew()
         if token is not None and token.expires_at is None:

@@ -231,7 +231,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 # Another connection, to read the certificates of a broker whose certificate does not verify.
 
-PATIENCE_S: Final = 5.0
+TIMEOUT_S: Final = 5.0
 MOST_PRESENTED: Final = 10
 """Maximum number of certificates read. A chain has two or three."""
 
@@ -245,7 +245,7 @@ def unverified_context() -> ssl.SSLContext:
 
 
 async def shown_chain(
-    broker: Address, address: tuple[str, int] | None = None, *, timeout_s: float = PATIENCE_S
+    broker: Address, address: tuple[str, int] | None = None, *, timeout_s: float = TIMEOUT_S
 ) -> tuple[PeerCertificate, ...]:
     """Return the certificate chain of *broker* (dialled at *address* if given), leaf first; () on failure."""
     host, port = address or broker

@@ -19,7 +19,7 @@ from aioproducer._core.clock import Wakeup
 from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.connection import Connection
-from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
+from aioproducer._core.net.pool import REFUSAL_TIMEOUT_S, Pool
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.sender.obstacles import (
     Obstacles,
@@ -197,13 +197,13 @@ class Sender:
     def _request_identity(self, now: float) -> float:
         """Request a producer id, or connect to a node for the request; return the time of the next run."""
         requester = self._producer_id
-        if requester.patient_until > now:
-            return requester.patient_until
+        if requester.tolerated_until > now:
+            return requester.tolerated_until
         others = self._updater.snapshot.brokers.keys() - requester.asked
         connection = self._pool.least_loaded(others)
         if connection is not None and connection.throttled_until <= now:
             requester.ask(connection)
-            return requester.patient_until
+            return requester.tolerated_until
         unconnected = {each for each in others if self._pool.get(each) is None}
         if unconnected and requester.dial_next_at <= now:
             self._connect(requester.next_to_dial(unconnected))
@@ -261,14 +261,14 @@ class Sender:
         refused = self._pool.refused_logins(node_id)
         if refused is None:
             return check_at
-        patient_until = refused.since + REFUSAL_PATIENCE_S
-        if now < patient_until:
-            return min(check_at, patient_until)
+        tolerated_until = refused.since + REFUSAL_TIMEOUT_S
+        if now < tolerated_until:
+            return min(check_at, tolerated_until)
         is_trying = self._pool.next_attempt_at(node_id) is None
         for batch in tuple(self._accumulator.unresolved):
             if self._accumulator.leader(batch) == node_id and batch.ready and batch.state in UNSENT:
-                if is_trying and now < batch.created_at + REFUSAL_PATIENCE_S:
-                    check_at = min(check_at, batch.created_at + REFUSAL_PATIENCE_S)
+                if is_trying and now < batch.created_at + REFUSAL_TIMEOUT_S:
+                    check_at = min(check_at, batch.created_at + REFUSAL_TIMEOUT_S)
                 else:
                     self._completion.fail(batch, failure_of_login(batch, refused.error))
         return check_at

@@ -12,7 +12,7 @@ from typing import Final
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.log_limits import LogLimits
-from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
+from aioproducer._core.metadata.metadata_source import ANSWER_TIMEOUT_S, CONNECT_STAGGER_S
 from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
@@ -23,7 +23,7 @@ log: Final = Log(__name__)
 
 _NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # as in the JVM client without a transactional id
 
-PATIENT_FAILURES: Final = 5
+TOLERATED_FAILURES: Final = 5
 """Number of consecutive retriable failures before a warning is logged."""
 
 
@@ -53,7 +53,7 @@ class ProducerIdRequester:
         self._lost = False  # True after the loss of a connection
         self.asked: set[int] = set()
         """Nodes without a response to the request."""
-        self.patient_until: float = 0.0
+        self.tolerated_until: float = 0.0
         """Time of the next request (loop clock), after the wait for a response or after the pause of a failure."""
         self.dial_next_at: float = 0.0
         """Time of the next connection attempt (loop clock): the last attempt may still succeed."""
@@ -63,7 +63,7 @@ class ProducerIdRequester:
         """Send the request on *connection*, to a node outside `asked`."""
         node_id = connection.node_id
         self.asked.add(node_id)
-        self.patient_until = self._loop.time() + ANSWER_PATIENCE_S
+        self.tolerated_until = self._loop.time() + ANSWER_TIMEOUT_S
         request = InitProducerIdRequest(
             transactional_id=None, transaction_timeout_ms=_NO_TRANSACTION_TIMEOUT_MS
         )
@@ -75,7 +75,7 @@ class ProducerIdRequester:
     def connected(self) -> None:
         """Shorten the pause after a lost connection, because a node is connected."""
         if self._lost and not self.asked:
-            self.patient_until = min(self.patient_until, self._loop.time() + self._backoff.delay_s(0))
+            self.tolerated_until = min(self.tolerated_until, self._loop.time() + self._backoff.delay_s(0))
 
     def next_to_dial(self, nodes: AbstractSet[int]) -> int:
         """Return a random node, each of *nodes* once per round: a node may accept a connection and stay silent."""
@@ -96,7 +96,7 @@ class ProducerIdRequester:
             self._failed(broker_error(answer.error_code)("the cluster gave no producer id"))
         else:
             self._failures, self.last_error = 0, None
-            self.patient_until = 0.0
+            self.tolerated_until = 0.0
             self._identities.assign(answer.producer_id, answer.producer_epoch)
             identity = answer.producer_id, answer.producer_epoch
             if not self._limits.over(
@@ -109,10 +109,10 @@ class ProducerIdRequester:
     def _failed(self, error: ProducerError) -> None:
         self._lost, self.last_error = not isinstance(error, BrokerError), error
         delay_s = max(SHORTEST_PAUSE_S, self._backoff.delay_s(self._failures))
-        self.patient_until = self._loop.time() + delay_s
+        self.tolerated_until = self._loop.time() + delay_s
         self._failures += 1
         # A cluster that has just started assigns no producer id for a moment.
-        level = logging.INFO if error.retriable and self._failures <= PATIENT_FAILURES else logging.WARNING
+        level = logging.INFO if error.retriable and self._failures <= TOLERATED_FAILURES else logging.WARNING
         self._limits.log(
             log,
             level,

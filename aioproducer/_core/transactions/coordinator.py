@@ -20,7 +20,7 @@ from aioproducer._core.metadata.updater import MetadataUpdater
 from aioproducer._core.net.connection import Connection
 from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.net.dial import again
-from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, Pool
+from aioproducer._core.net.pool import REFUSAL_TIMEOUT_S, Pool
 from aioproducer._core.protocol.schema import Message, Request
 from aioproducer._core.protocol.transactions import (
     Coordinator as Found,
@@ -48,11 +48,11 @@ log: Final = Log(__name__)
 
 R = TypeVar("R", bound=Message)
 
-PATIENCE_S: Final = 2.0
+RESPONSE_TIMEOUT_S: Final = 2.0
 """Time without a response after which the coordinator is looked up again, in seconds. It may be frozen and replaced."""
-FIND_PATIENCE_S: Final = 0.5
+FIND_TIMEOUT_S: Final = 0.5
 """Time limit of a broker's response to FindCoordinator, in seconds. Then another broker is asked."""
-DOUBT_S: Final = 1.0
+SUCCESSOR_TIMEOUT_S: Final = 1.0
 """Time limit for other brokers to name a new coordinator, in seconds. Then the old coordinator's refusal counts."""
 FRESH_S: Final = 1.0
 """Maximum age of a check's answer, in seconds. Grows by this amount with each repeated check, for slow networks."""
@@ -194,7 +194,7 @@ class Coordinators:
         *version* is the transaction version; *at_least* and *at_most* (None: the newest) limit the request version.
         *on_written* is called when the request is handed to a socket, *on_uncertain* when a retried or cancelled
         request may still take effect. If *fails_refused*, the call fails once logins were refused for
-        `REFUSAL_PATIENCE_S`; otherwise it waits for a broker that accepts the login.
+        `REFUSAL_TIMEOUT_S`; otherwise it waits for a broker that accepts the login.
 
         Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`. UnsupportedVersion
             without both flags, before any write, if the coordinator's version lacks a field of *request*.
@@ -250,7 +250,7 @@ class Coordinators:
         that a transaction is not open, or that the epoch belongs to another producer.
         """
         try:
-            async with asyncio.timeout(DOUBT_S):
+            async with asyncio.timeout(SUCCESSOR_TIMEOUT_S):
                 node = await self.find(key, version=version, besides=refused_by)
         except (ProducerError, TimeoutError):
             return False
@@ -316,7 +316,7 @@ class Coordinators:
         step.on_written()
         try:
             while True:
-                await asyncio.wait([answered], timeout=PATIENCE_S)
+                await asyncio.wait([answered], timeout=RESPONSE_TIMEOUT_S)
                 if answered.done():
                     break
                 replaced = await self._replaced(key, connection.node_id, answered)
@@ -337,7 +337,9 @@ class Coordinators:
         """Return an error if another broker has replaced the silent coordinator *node_id*, else None."""
         asking = self._loop.create_task(self.find(key), name=f"aioproducer: find the coordinator of {key}")
         try:
-            await asyncio.wait([asking, answered], return_when=asyncio.FIRST_COMPLETED, timeout=PATIENCE_S)
+            await asyncio.wait(
+                [asking, answered], return_when=asyncio.FIRST_COMPLETED, timeout=RESPONSE_TIMEOUT_S
+            )
         except asyncio.CancelledError:
             asking.cancel()
             raise
@@ -383,7 +385,7 @@ class Coordinators:
         waits = pool.next_attempt_at(node.node_id) is not None
         pool.connect_soon(node.node_id, node.address)  # without effect during a backoff
         if not waits or pool.next_attempt_at(node.node_id) is None:
-            await self._connections_change(PATIENCE_S)
+            await self._connections_change(RESPONSE_TIMEOUT_S)
             if pool.get(node.node_id) is not None or pool.next_attempt_at(node.node_id) is None:
                 return None
         return pool.last_error(node.node_id) or ConnectionFailed(f"{node.address}: not connected")
@@ -398,25 +400,25 @@ class Coordinators:
             if connection is not None:
                 return connection
             others = list(brokers.keys() - silent)
-            patience_s, now = FIND_PATIENCE_S, self._loop.time()
+            timeout_s, now = FIND_TIMEOUT_S, self._loop.time()
             if others and now < self._dial_not_before:  # else each failure would start the next dial at once
-                patience_s = self._dial_not_before - now
+                timeout_s = self._dial_not_before - now
             elif others:
                 self._dial_not_before = now + LEAST_GAP_S
                 node_id = random.choice(others)
                 self._pool.connect_soon(node_id, brokers[node_id].address)
                 self.last_error = self._pool.last_error(node_id) or self.last_error
                 self._check_logins(others)
-            await self._connections_change(patience_s)
+            await self._connections_change(timeout_s)
 
     def _check_logins(self, nodes: Iterable[int]) -> None:
-        """Raise AuthenticationFailed if all dialled *nodes* have refused logins for `REFUSAL_PATIENCE_S`."""
+        """Raise AuthenticationFailed if all dialled *nodes* have refused logins for `REFUSAL_TIMEOUT_S`."""
         dialled = [each for each in nodes if self._pool.last_error(each) is not None]
         refused = [each for node_id in dialled if (each := self._pool.refused_logins(node_id)) is not None]
         if self._fails_refused is None or not refused or len(refused) < len(dialled):
             return
         first = min(refused, key=lambda each: each.since)
-        if self._loop.time() >= first.since + REFUSAL_PATIENCE_S:
+        if self._loop.time() >= first.since + REFUSAL_TIMEOUT_S:
             error = again(first.error)
             error.abortable = self._fails_refused is not Api.INIT_PRODUCER_ID
             raise error
@@ -427,7 +429,7 @@ class Coordinators:
             request = FindCoordinatorRequest(key_type=key.type, coordinator_keys=[key.name])
         else:
             request = FindCoordinatorRequest(key_type=key.type, key=key.name)
-        async with asyncio.timeout(FIND_PATIENCE_S):
+        async with asyncio.timeout(FIND_TIMEOUT_S):
             answer = await connection.request(request, version=version)
         if version < MANY_KEYS:
             return answer
@@ -452,12 +454,12 @@ class Coordinators:
             )
         await asyncio.sleep(pause_s)
 
-    async def _connections_change(self, patience_s: float) -> None:
-        """Wait until a connection is opened or lost, for at most *patience_s* seconds."""
+    async def _connections_change(self, timeout_s: float) -> None:
+        """Wait until a connection is opened or lost, for at most *timeout_s* seconds."""
         listener: Future[None] = self._loop.create_future()
         self._listeners.add(listener)
         try:
-            await asyncio.wait([listener], timeout=patience_s)
+            await asyncio.wait([listener], timeout=timeout_s)
         finally:
             self._listeners.discard(listener)
 

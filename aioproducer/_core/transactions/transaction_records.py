@@ -35,7 +35,7 @@ HELD_S: Final = 0.02
 """Delay of a Produce that arrives before the markers, in seconds (`add.partitions.to.txn.retry.backoff.ms`)."""
 STEP_S: Final = 0.0002
 """Increase of the pause after a delayed Produce, in seconds."""
-FADING: Final = 0.998
+PAUSE_DECAY: Final = 0.998
 """Factor on the pause after each Produce without delay. One transaction in some hundred then tries a shorter pause."""
 SHORTEST_S: Final = 0.0001
 LONGEST_S: Final = HELD_S / 4
@@ -74,7 +74,7 @@ class MarkersPause:
             return
         self._ended_at = self._waited_s = None
         if took_s < max(HELD_S, 2 * self._end_took_s):  # on a slow broker, markers are not the reason
-            self.seconds = self.seconds * FADING if self.seconds >= SHORTEST_S else 0.0
+            self.seconds = self.seconds * PAUSE_DECAY if self.seconds >= SHORTEST_S else 0.0
         elif waited_s < LONGEST_S:
             waited_s = max(waited_s, self.seconds)  # some loops update their clock once a millisecond
             self.seconds = waited_s + STEP_S

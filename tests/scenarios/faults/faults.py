@@ -14,7 +14,7 @@ from tests.scenarios.faults import hostile
 from tests.scenarios.faults.load import TOPIC
 from tests.scenarios.faults.world import BROKERS, PARTITIONS, Fault, World
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 """How long to wait for a request to strike: longer than any delivery timeout, after which there is another one."""
 
 Arm = Callable[[Rule], Rule]
@@ -60,7 +60,7 @@ def strike(arm: Arm, *, request: str | None = "produce", times: int = 1, **which
     """Apply *arm* to the next *times* requests; for Produce, only to requests for the topic of the load."""
 
     async def fault(world: World) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             await arm(_rule(world, request, times, **which)).happened(times)
 
     return fault

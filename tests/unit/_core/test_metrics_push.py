@@ -22,7 +22,7 @@ class Versioned(FakePool):
     def offers(self, node_id: int, apis: Mapping[int, tuple[int, int]]) -> None:
         connection: Any = self.connections[node_id]
         connection.versions = ApiVersionTable(apis)
-        connection.muted = False
+        connection.is_throttled = False
         connection.requests = []
 
         async def request(message: Any) -> Any:

@@ -45,7 +45,7 @@ class Cluster(FakePool):
     def offers(self, node_id: int, *apis: int) -> None:
         connection: Any = self.connections[node_id]
         connection.versions = ApiVersionTable(dict.fromkeys(apis, (0, 0)))
-        connection.muted = False
+        connection.is_throttled = False
 
         async def request(message: Any) -> Any:
             await asyncio.sleep(0)
@@ -111,10 +111,10 @@ def test_unsent_delta_is_pushed_again(*, written: bool, told: list[float]) -> No
 async def test_broker_without_subscription_is_left_alone() -> None:
     cluster = Cluster(1)
     connection: Any = cluster.connections[1]
-    connection.muted = True
+    connection.is_throttled = True
     await cluster.run_for(20)
     assert cluster.pushes == []
-    connection.muted = False
+    connection.is_throttled = False
     await cluster.run_for(2)
     assert cluster.told() == [21, 1]
 

@@ -20,7 +20,7 @@ import pytest
 from aioproducer._core import worker_threads
 from aioproducer._core.worker_threads import YIELD_EVERY_S, NoThread, WorkerThreads
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ class Gate:
 
     def __call__(self) -> str:
         self.begun.release()
-        assert self.open.wait(PATIENCE_S)
+        assert self.open.wait(TIMEOUT_S)
         return threading.current_thread().name
 
 
@@ -64,8 +64,8 @@ async def test_number_of_threads_is_limited(threads: WorkerThreads) -> None:
     gate = Gate()
     calls = [asyncio.create_task(threads.run(gate)) for _ in range(6)]
     await asyncio.sleep(0)
-    assert gate.begun.acquire(timeout=PATIENCE_S)
-    assert gate.begun.acquire(timeout=PATIENCE_S)
+    assert gate.begun.acquire(timeout=TIMEOUT_S)
+    assert gate.begun.acquire(timeout=TIMEOUT_S)
     assert not gate.begun.acquire(timeout=0.02)
     gate.open.set()
     assert len(set(await asyncio.gather(*calls))) == 2
@@ -80,7 +80,7 @@ async def test_idle_threads_end(threads: WorkerThreads, monkeypatch: pytest.Monk
     monkeypatch.setattr(worker_threads, "IDLE_S", 0.01)
     for _ in range(3):
         thread = await threads.run(threading.current_thread)
-        await asyncio.to_thread(thread.join, PATIENCE_S)
+        await asyncio.to_thread(thread.join, TIMEOUT_S)
         assert not thread.is_alive()
 
 
@@ -101,12 +101,12 @@ async def test_cancelled_call_is_not_waited_for(threads: WorkerThreads) -> None:
     await asyncio.sleep(0)
     for each in calls:
         each.cancel()
-    done, _ = await asyncio.wait(calls, timeout=PATIENCE_S)
+    done, _ = await asyncio.wait(calls, timeout=TIMEOUT_S)
     assert len(done) == 3
     gate.open.set()
     await threads.run(int)
-    assert gate.begun.acquire(timeout=PATIENCE_S)
-    assert gate.begun.acquire(timeout=PATIENCE_S)
+    assert gate.begun.acquire(timeout=TIMEOUT_S)
+    assert gate.begun.acquire(timeout=TIMEOUT_S)
     assert not gate.begun.acquire(blocking=False)  # the third had not begun
 
 
@@ -114,8 +114,8 @@ async def test_shutdown_cancels_calls_that_have_not_begun(threads: WorkerThreads
     gate = Gate()
     calls = [asyncio.create_task(threads.run(gate)) for _ in range(3)]
     await asyncio.sleep(0)
-    assert gate.begun.acquire(timeout=PATIENCE_S)
-    assert gate.begun.acquire(timeout=PATIENCE_S)
+    assert gate.begun.acquire(timeout=TIMEOUT_S)
+    assert gate.begun.acquire(timeout=TIMEOUT_S)
     threads.shutdown()
     gate.open.set()
     *begun, waiting = await asyncio.gather(*calls, return_exceptions=True)
@@ -124,7 +124,7 @@ async def test_shutdown_cancels_calls_that_have_not_begun(threads: WorkerThreads
     with pytest.raises(NoThread, match="closed"):
         await threads.run(int)
     for each in ours():
-        await asyncio.to_thread(each.join, PATIENCE_S)
+        await asyncio.to_thread(each.join, TIMEOUT_S)
     assert ours() == []
 
 
@@ -146,15 +146,15 @@ class TestYieldGil:
         assert len(slept) == 1
         calls = [asyncio.create_task(threads.run(gate)) for _ in range(3)]
         await asyncio.sleep(0)
-        assert gate.begun.acquire(timeout=PATIENCE_S)
-        assert gate.begun.acquire(timeout=PATIENCE_S)
+        assert gate.begun.acquire(timeout=TIMEOUT_S)
+        assert gate.begun.acquire(timeout=TIMEOUT_S)
         threads.yield_gil()
         assert len(slept) == 2
         running = ours()
         gate.open.set()
         await asyncio.gather(*calls)
         for each in running:
-            await asyncio.to_thread(each.join, PATIENCE_S)
+            await asyncio.to_thread(each.join, TIMEOUT_S)
         slept.append(1.0)
         threads.yield_gil()
         assert len(slept) == 3
@@ -230,7 +230,7 @@ class TestNoThread:
         gate = Gate()
         first = asyncio.create_task(threads.run(gate))
         await asyncio.sleep(0)
-        assert gate.begun.acquire(timeout=PATIENCE_S)
+        assert gate.begun.acquire(timeout=TIMEOUT_S)
         monkeypatch.setattr(threading.Thread, "start", refuse)
         second = asyncio.create_task(threads.run(gate))
         await asyncio.sleep(0.01)
@@ -252,18 +252,18 @@ class TestNoThread:
                 start(thread)
                 return
             starting.set()
-            assert goes_on.wait(PATIENCE_S)
+            assert goes_on.wait(TIMEOUT_S)
             refuse()
 
         monkeypatch.setattr(threading.Thread, "start", late)
         elsewhere = asyncio.create_task(asyncio.to_thread(threads.submit, int))
-        await asyncio.to_thread(starting.wait, PATIENCE_S)
+        await asyncio.to_thread(starting.wait, TIMEOUT_S)
         here = threads.submit(int)
         assert not here.done()
         goes_on.set()
         for each in (here, await elsewhere):
             with pytest.raises(NoThread):
-                each.result(PATIENCE_S)
+                each.result(TIMEOUT_S)
 
     async def test_thread_that_cannot_start_is_logged_once(
         self, threads: WorkerThreads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -298,7 +298,7 @@ class TestErrors:
             raise error
 
         with pytest.raises(RuntimeError, match=type(error).__name__) as raised:
-            await asyncio.wait_for(threads.run(fail), PATIENCE_S)
+            await asyncio.wait_for(threads.run(fail), TIMEOUT_S)
         assert raised.value.__cause__ is error
 
 
@@ -311,7 +311,7 @@ def test_forked_child_starts_threads_of_its_own(threads: WorkerThreads) -> None:
     with threads._changed:  # as if another thread held the lock
         child = os.fork()
         if not child:
-            os._exit(threads.submit(lambda: 7).result(PATIENCE_S))
+            os._exit(threads.submit(lambda: 7).result(TIMEOUT_S))
     gate.open.set()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 

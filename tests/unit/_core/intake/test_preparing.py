@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from aioproducer._core.batching.bulk import SendManyCall
-from aioproducer._core.intake.preparing import CHECK_EVERY, STINT_S, Preparing
+from aioproducer._core.intake.preparing import CHECK_EVERY, USER_CODE_SLICE_S, Preparing
 from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import ProducerError
 from aioproducer.testing import in_virtual_time
@@ -38,7 +38,7 @@ class Rig(IntakeRig):
 
 def test_constants_of_these_tests_match_the_module() -> None:
     assert IN_A_STINT % CHECK_EVERY == 0
-    assert IN_A_STINT - CHECK_EVERY < STINT_S / SLOW_S <= IN_A_STINT
+    assert IN_A_STINT - CHECK_EVERY < USER_CODE_SLICE_S / SLOW_S <= IN_A_STINT
 
 
 @for_each(

@@ -139,7 +139,7 @@ class FakeConnection:
         return str(address_of(self.node_id))
 
     @property
-    def muted(self) -> bool:
+    def is_throttled(self) -> bool:
         return self.throttled_until > now()
 
     async def request(self, request: Any, *, version: int | None = None) -> Any:

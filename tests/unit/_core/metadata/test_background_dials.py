@@ -12,7 +12,7 @@ from aioproducer._core.metadata.background_dials import (
     LEAST_GAP_S,
     MOST_MISSED,
     STAGGER_S,
-    LastConnection,
+    ClusterConnectivity,
     MissingBrokers,
 )
 from aioproducer._core.metadata.snapshot import NO_LEADER, Broker, MetadataSnapshot
@@ -134,14 +134,16 @@ def dialler() -> Dialler:
 
 
 @pytest.fixture
-def last(dialler: Dialler) -> LastConnection:
-    last = LastConnection(dialler)
+def last(dialler: Dialler) -> ClusterConnectivity:
+    last = ClusterConnectivity(dialler)
     for node_id in BROKERS:
         last.connected(node_id)
     return last
 
 
-def test_last_dial_is_skipped_while_a_broker_is_connected(last: LastConnection, dialler: Dialler) -> None:
+def test_last_dial_is_skipped_while_a_broker_is_connected(
+    last: ClusterConnectivity, dialler: Dialler
+) -> None:
     assert not last.disconnected(1, failed=True)
     assert last.dial(BROKERS) == inf
     assert dialler.dialled == []
@@ -150,7 +152,7 @@ def test_last_dial_is_skipped_while_a_broker_is_connected(last: LastConnection, 
 @in_virtual_time
 async def test_loss_of_last_connection_dials_a_broker() -> None:
     dialler = Dialler()
-    last = LastConnection(dialler)
+    last = ClusterConnectivity(dialler)
     last.connected(1)
     assert last.disconnected(1, failed=True)
     assert not last.unreachable
@@ -169,7 +171,7 @@ async def test_loss_of_last_connection_dials_a_broker() -> None:
 @in_virtual_time
 async def test_failures_do_not_lead_to_dials_without_a_gap() -> None:
     dialler = Dialler()
-    last = LastConnection(dialler)
+    last = ClusterConnectivity(dialler)
     last.disconnected(1, failed=True)
     brokers = {node_id: Broker(node_id, "b", 1) for node_id in range(1000)}
     for _ in range(1000):  # each failure wakes the updater
@@ -178,7 +180,7 @@ async def test_failures_do_not_lead_to_dials_without_a_gap() -> None:
     assert len(dialler.dialled) <= 1 / LEAST_GAP_S + 1
 
 
-def test_producer_is_unreachable_once_an_attempt_has_failed(last: LastConnection) -> None:
+def test_producer_is_unreachable_once_an_attempt_has_failed(last: ClusterConnectivity) -> None:
     last.disconnected(1, failed=True)
     last.disconnected(2, failed=True)
     assert not last.unreachable
@@ -188,7 +190,7 @@ def test_producer_is_unreachable_once_an_attempt_has_failed(last: LastConnection
     assert not last.unreachable
 
 
-def test_idle_connections_are_not_replaced(last: LastConnection, dialler: Dialler) -> None:
+def test_idle_connections_are_not_replaced(last: ClusterConnectivity, dialler: Dialler) -> None:
     for node_id in BROKERS:
         assert not last.disconnected(node_id, failed=False)
     assert last.dial(BROKERS) == inf

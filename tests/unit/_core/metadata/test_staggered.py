@@ -94,7 +94,7 @@ async def test_race_starts_the_next_attempt_at_once_after_a_failure() -> None:
 @in_virtual_time
 async def test_race_waits_for_the_patience_of_each_attempt() -> None:
     runners = Runners()
-    hasty = runners.that_wins("hasty", takes_s=9)._replace(patience_s=0.25)
+    hasty = runners.that_wins("hasty", takes_s=9)._replace(timeout_s=0.25)
     await race(hasty, runners.that_wins("b", takes_s=0))
     assert runners.started == {"hasty": 0.0, "b": 0.25}
 
@@ -225,9 +225,9 @@ class TestRefusals:
         self.runners = Runners()
         self.refusals = Refusals()
 
-    def that_refuses(self, name: str, *, takes_s: float = 0.3, patience_s: float = 0.25) -> Attempt[str]:
+    def that_refuses(self, name: str, *, takes_s: float = 0.3, timeout_s: float = 0.25) -> Attempt[str]:
         attempt = self.runners.that(name, takes_s=takes_s, raises=refused(name))
-        return attempt._replace(patience_s=patience_s)
+        return attempt._replace(timeout_s=timeout_s)
 
     async def race(self, *attempts: Attempt[str], deadline: float = 30.0) -> str:
         return await first_success(attempts, deadline=deadline, failure="nobody", refusals=self.refusals)
@@ -242,7 +242,7 @@ class TestRefusals:
     @pytest.mark.parametrize("takes_s", [0.0, 0.3, 0.9])
     @in_virtual_time
     async def test_three_addresses_may_refuse(self, takes_s: float) -> None:
-        attempts = [self.that_refuses(name, takes_s=takes_s, patience_s=0.5) for name in "abcdef"]
+        attempts = [self.that_refuses(name, takes_s=takes_s, timeout_s=0.5) for name in "abcdef"]
         with pytest.raises(SaslAuthenticationFailed) as raised:
             await self.race(*attempts)
         assert sorted(self.runners.started) == ["a", "b", "c"]
@@ -271,7 +271,7 @@ class TestRefusals:
 
     @in_virtual_time
     async def test_silent_addresses_do_not_hold_up_the_next(self) -> None:
-        silent = [self.runners.that_wins(name, takes_s=99)._replace(patience_s=0.25) for name in "bcd"]
+        silent = [self.runners.that_wins(name, takes_s=99)._replace(timeout_s=0.25) for name in "bcd"]
         assert await self.race(self.that_refuses("a"), *silent, self.runners.that_wins("e", takes_s=0))
         assert now() < 4
 

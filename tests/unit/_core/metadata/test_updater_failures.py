@@ -8,7 +8,7 @@ import pytest
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
-from aioproducer._core.net.pool import REFUSAL_PATIENCE_S
+from aioproducer._core.net.pool import REFUSAL_TIMEOUT_S
 from aioproducer.errors import AuthenticationFailed, ProtocolError, SaslAuthenticationFailed
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.metadata.answers import ANOTHER_ID, leaders, topic
@@ -104,7 +104,7 @@ class TestFailure:
             setup.cluster.away.clear()
             began_at = now()
             errors = [await error_of(waiting(setup, "orders")) for _ in range(100)]
-            assert REFUSAL_PATIENCE_S <= now() - began_at < REFUSAL_PATIENCE_S + 0.5
+            assert REFUSAL_TIMEOUT_S <= now() - began_at < REFUSAL_TIMEOUT_S + 0.5
             assert {type(each) for each in errors} == {SaslAuthenticationFailed}
             assert len({id(each) for each in errors}) == len(errors)
             setup.cluster.refusing = set()
@@ -141,7 +141,7 @@ class TestRefusal:
             setup.cluster.away, setup.cluster.refusing = set(), {1, 2, 3}
             began_at = now()
             first, second = [await error_of(each) for each in [waiting(setup, "a"), waiting(setup, "b")]]
-            assert now() - began_at == pytest.approx(REFUSAL_PATIENCE_S, abs=0.2)
+            assert now() - began_at == pytest.approx(REFUSAL_TIMEOUT_S, abs=0.2)
             for each in (first, second):
                 assert isinstance(each, AuthenticationFailed)
                 assert each.mechanism == "PLAIN"
@@ -167,7 +167,7 @@ class TestRefusal:
                 setup.pool.lose(node_id)
             setup.cluster.away, setup.cluster.refusing = set(), {1, 2, 3}
             waiter = waiting(setup, "orders")
-            await asyncio.sleep(REFUSAL_PATIENCE_S / 2)
+            await asyncio.sleep(REFUSAL_TIMEOUT_S / 2)
             assert setup.cluster.refused_logins
             setup.cluster.refusing = set()
             assert (await waiter).partitions
@@ -183,7 +183,7 @@ class TestRefusal:
                 setup.cluster.away = set()
                 began_at = now()
                 assert isinstance(await error_of(waiting(setup, "unknown")), AuthenticationFailed)
-                assert now() - began_at == pytest.approx(REFUSAL_PATIENCE_S, abs=0.2)
+                assert now() - began_at == pytest.approx(REFUSAL_TIMEOUT_S, abs=0.2)
                 setup.cluster.refusing = set()
                 await asyncio.sleep(2)
                 assert (await setup.topic("orders")).partitions

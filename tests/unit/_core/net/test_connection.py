@@ -178,7 +178,7 @@ async def test_throttled_connection_is_muted_from_version_1(
         clock = Clock.of(connection, monkeypatch)
         muted_until = await throttled(connection, peer, outcomes, 2500, version)
         assert muted_until == (clock.time() + silence_s if silence_s else 0)
-        assert connection.muted == (silence_s > 0)
+        assert connection.is_throttled == (silence_s > 0)
 
 
 async def test_handshake_response_may_throttle_the_connection() -> None:
@@ -186,7 +186,7 @@ async def test_handshake_response_may_throttle_the_connection() -> None:
         return received.answered(ApiVersionsResponse(error_code=0, api_keys=OFFER, throttle_time_ms=60_000))
 
     async with ScriptedBroker(greeting) as broker, connected(broker) as (connection, _):
-        assert connection.muted
+        assert connection.is_throttled
 
 
 async def test_longest_throttle_time_wins(
@@ -194,13 +194,13 @@ async def test_longest_throttle_time_wins(
 ) -> None:
     async with connected(broker) as (connection, peer):
         clock = Clock.of(connection, monkeypatch)
-        assert not connection.muted
+        assert not connection.is_throttled
         for ms in (20_000, 10_000, 0):
             assert await throttled(connection, peer, outcomes, ms, 4) == clock.time() + 20
 
         def muted_after(silence_s: float) -> bool:
             clock.advance(silence_s)
-            return connection.muted
+            return connection.is_throttled
 
         assert [muted_after(each) for each in (0, 19, 1)] == [True, True, False]
 
@@ -214,7 +214,7 @@ async def test_awaited_request_is_held_back_until_the_throttle_ends(
         await asyncio.sleep(0.1)
         assert connection.in_flight == 0
         peer.send((await peer.inbox.get()).answered_with_id(7))
-        assert not connection.muted
+        assert not connection.is_throttled
         assert (await asking).producer_id == 7
 
 

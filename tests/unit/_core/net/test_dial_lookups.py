@@ -15,7 +15,7 @@ from aioproducer._core.net import dial as dial_module
 from aioproducer._core.net.dial import endpoints
 from aioproducer._core.worker_threads import WorkerThreads
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 real = socket.getaddrinfo
 
 
@@ -33,7 +33,7 @@ class NameServer:
             return real(host, port, *args, **options)
         self.asked.append((host, threading.current_thread()))
         self.begun.release()
-        assert self.answers.wait(PATIENCE_S)
+        assert self.answers.wait(TIMEOUT_S)
         if host == "unknown":
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
@@ -41,7 +41,7 @@ class NameServer:
     async def lookups(self, count: int) -> None:
         """Wait until *count* lookups have begun."""
         while len(self.asked) < count:
-            assert await asyncio.to_thread(self.begun.acquire, timeout=PATIENCE_S)
+            assert await asyncio.to_thread(self.begun.acquire, timeout=TIMEOUT_S)
 
 
 @pytest.fixture

@@ -112,7 +112,7 @@ async def test_follow_retires_the_connection_of_a_node_that_left(
 async def test_retired_connection_fails_calls_when_it_stays_silent(
     reports: Reports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "RETIRED_PATIENCE_S", 0.02)
+    monkeypatch.setattr(pool_module, "RETIRED_TIMEOUT_S", 0.02)
     async with ScriptedBroker() as old, ScriptedBroker() as new, pool_of(reports) as pool:
         await connect(pool, reports, old)
         asking = asyncio.create_task(usable(pool).request(ASK))

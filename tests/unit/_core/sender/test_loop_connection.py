@@ -6,7 +6,7 @@ from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.metadata.snapshot import MetadataSnapshot
-from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
+from aioproducer._core.net.pool import REFUSAL_TIMEOUT_S, RefusedLogins
 from aioproducer.errors import AuthenticationFailed, UnsupportedVersion
 from aioproducer.testing import in_virtual_time
 from tests.fakes import FakeConnection
@@ -47,7 +47,7 @@ class TestWithoutConnection:
             )
             rig.pool.backing_off_until[NODE] = 60.0
             patient = rig.append(b"a")
-            await advance(REFUSAL_PATIENCE_S - 0.1)
+            await advance(REFUSAL_TIMEOUT_S - 0.1)
             assert not patient.done()
             await advance(0.1)
             error = patient.exception()
@@ -64,7 +64,7 @@ class TestWithoutConnection:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             rig.pool.backing_off_until[NODE] = 60.0
             refused = rig.append(b"a")
-            await advance(REFUSAL_PATIENCE_S)
+            await advance(REFUSAL_TIMEOUT_S)
             assert isinstance(refused.exception(), AuthenticationFailed)
 
     @in_virtual_time
@@ -72,7 +72,7 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), -60.0)
             waiting = rig.append(b"a")
-            await advance(REFUSAL_PATIENCE_S - 0.1)
+            await advance(REFUSAL_TIMEOUT_S - 0.1)
             assert not waiting.done()
             await advance(0.1)
             assert isinstance(waiting.exception(), AuthenticationFailed)
@@ -107,7 +107,7 @@ class TestWithoutConnection:
                 batch = rig.queue(each).open
                 assert batch is not None
                 rig.accumulator.seal(batch, rig.loop.time())
-            await advance(REFUSAL_PATIENCE_S)
+            await advance(REFUSAL_TIMEOUT_S)
             assert isinstance(refused.exception(), AuthenticationFailed)
             assert not gathering.done()
             assert not elsewhere.done()
@@ -117,7 +117,7 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             delivered = rig.append(b"a")
-            await advance(REFUSAL_PATIENCE_S - 0.1)
+            await advance(REFUSAL_TIMEOUT_S - 0.1)
             rig.pool.refused.clear()
             rig.pool.connections[NODE] = FakeConnection()
             rig.wakeup.ring()
@@ -131,7 +131,7 @@ class TestWithoutConnection:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE + 1] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
             waiting = rig.append(b"a")
-            await advance(REFUSAL_PATIENCE_S + 1)
+            await advance(REFUSAL_TIMEOUT_S + 1)
             assert not waiting.done()
 
     @in_virtual_time

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
+from aioproducer._core.metadata.metadata_source import ANSWER_TIMEOUT_S, CONNECT_STAGGER_S
 from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.errors import ClusterAuthorizationFailed, CoordinatorNotAvailable
 from aioproducer.testing import in_virtual_time
@@ -39,14 +39,14 @@ class TestIdentity:
             await settle()
             asked = [len(connection.calls) for connection in rig.pool.connections.values()]
             assert sum(asked) == 1
-            await advance(ANSWER_PATIENCE_S)
+            await advance(ANSWER_TIMEOUT_S)
             asked = [len(connection.calls) for connection in rig.pool.connections.values()]
             assert asked == [1, 1]
 
     @in_virtual_time
     async def test_sender_waits_if_all_brokers_are_silent(self) -> None:
         async with Rig(identified=False) as rig:
-            await advance(10 * ANSWER_PATIENCE_S)
+            await advance(10 * ANSWER_TIMEOUT_S)
             assert len(rig.connection.calls) == 1
             assert rig.pool.wanted == []
 

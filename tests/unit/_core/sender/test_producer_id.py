@@ -7,10 +7,10 @@ import pytest
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
-from aioproducer._core.metadata.metadata_source import ANSWER_PATIENCE_S, CONNECT_STAGGER_S
+from aioproducer._core.metadata.metadata_source import ANSWER_TIMEOUT_S, CONNECT_STAGGER_S
 from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer._core.protocol.produce import InitProducerIdResponse
-from aioproducer._core.sender.producer_id import PATIENT_FAILURES, ProducerIdRequester
+from aioproducer._core.sender.producer_id import TOLERATED_FAILURES, ProducerIdRequester
 from aioproducer.errors import (
     BrokerError,
     ClusterAuthorizationFailed,
@@ -62,7 +62,7 @@ def refusal(kind: type[BrokerError]) -> InitProducerIdResponse:
 @in_virtual_time
 async def test_new_requester_has_no_deadlines() -> None:
     requester = Asker().requester
-    assert (requester.patient_until, requester.dial_next_at) == (0, 0)
+    assert (requester.tolerated_until, requester.dial_next_at) == (0, 0)
 
 
 @in_virtual_time
@@ -83,7 +83,7 @@ async def test_request_sets_the_patience_for_its_broker() -> None:
     await asyncio.sleep(10)
     asker.requester.ask(connection.real)
     assert asker.requester.asked == {2}
-    assert asker.requester.patient_until == 10 + ANSWER_PATIENCE_S
+    assert asker.requester.tolerated_until == 10 + ANSWER_TIMEOUT_S
 
 
 @in_virtual_time
@@ -106,7 +106,7 @@ async def test_late_failure_changes_nothing() -> None:
     fast.answer(identity(42))
     slow.answer(refusal(ClusterAuthorizationFailed))
     assert asker.refusals == []
-    assert asker.requester.patient_until == 0
+    assert asker.requester.tolerated_until == 0
 
 
 @in_virtual_time
@@ -128,7 +128,7 @@ class TestFailures:
         for _ in range(3):
             asker.requester.ask(connection.real)
             connection.answer(refusal(CoordinatorNotAvailable))
-            pauses.append(asker.requester.patient_until - now())
+            pauses.append(asker.requester.tolerated_until - now())
         assert pauses == [0.1, 0.2, 0.4]
         assert (asker.refusals, asker.wakes) == ([], 3)
 
@@ -141,7 +141,7 @@ class TestFailures:
         asker.identities.current = None
         asker.requester.ask(connection.real)
         connection.answer(lost())
-        assert asker.requester.patient_until == 0.1
+        assert asker.requester.tolerated_until == 0.1
 
     @in_virtual_time
     async def test_refusal_is_reported(self) -> None:
@@ -151,7 +151,7 @@ class TestFailures:
         [error] = asker.refusals
         assert isinstance(error, ClusterAuthorizationFailed)
         assert str(error) == "the cluster gave no producer id"
-        assert asker.requester.patient_until == 0.1
+        assert asker.requester.tolerated_until == 0.1
         assert asker.wakes == 1
 
     @in_virtual_time
@@ -168,7 +168,7 @@ class TestFailures:
         asker, connection = Asker(Backoff(0.0, 0.0)), FakeConnection()
         connection.error = lost(written=False)
         asker.requester.ask(connection.real)
-        assert asker.requester.patient_until == SHORTEST_PAUSE_S
+        assert asker.requester.tolerated_until == SHORTEST_PAUSE_S
 
 
 class TestLog:
@@ -189,13 +189,13 @@ class TestLog:
     ) -> None:
         caplog.set_level(logging.DEBUG, "aioproducer")
         asker, connection = Asker(), FakeConnection()
-        for _ in range(PATIENT_FAILURES + 1):
+        for _ in range(TOLERATED_FAILURES + 1):
             asker.requester.ask(connection.real)
             connection.answer(refusal(CoordinatorNotAvailable))
         told = self.told(caplog)
         why = "CoordinatorNotAvailable: the cluster gave no producer id"
         assert told[0] == ("INFO", f'producer_id.failed attempt=1 retry_in_s=0.100 error="{why}"')
-        assert [level for level, _ in told] == ["INFO", *["DEBUG"] * (PATIENT_FAILURES - 1), "WARNING"]
+        assert [level for level, _ in told] == ["INFO", *["DEBUG"] * (TOLERATED_FAILURES - 1), "WARNING"]
 
     @in_virtual_time
     async def test_refusal_is_logged_as_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
@@ -234,9 +234,9 @@ async def test_connection_shortens_the_pause_after_a_lost_connection() -> None:
         connection = FakeConnection()
         asker.requester.ask(connection.real)
         connection.answer(lost())
-    assert asker.requester.patient_until == now() + 1.0
+    assert asker.requester.tolerated_until == now() + 1.0
     asker.requester.connected()
-    assert asker.requester.patient_until == now() + 0.1
+    assert asker.requester.tolerated_until == now() + 0.1
 
 
 @in_virtual_time
@@ -247,7 +247,7 @@ async def test_connection_keeps_the_pause_after_a_refusal() -> None:
         asker.requester.ask(connection.real)
         connection.answer(refusal(CoordinatorNotAvailable))
     asker.requester.connected()
-    assert asker.requester.patient_until == now() + 1.0
+    assert asker.requester.tolerated_until == now() + 1.0
 
 
 @in_virtual_time
@@ -258,4 +258,4 @@ async def test_connection_keeps_the_patience_for_an_asked_broker() -> None:
     connection.answer(lost())
     asker.requester.ask(FakeConnection().real)
     asker.requester.connected()
-    assert asker.requester.patient_until == now() + ANSWER_PATIENCE_S
+    assert asker.requester.tolerated_until == now() + ANSWER_TIMEOUT_S

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from aioproducer._core.address import Address
-from aioproducer._core.net.pool import REFUSAL_PATIENCE_S, RefusedLogins
+from aioproducer._core.net.pool import REFUSAL_TIMEOUT_S, RefusedLogins
 from aioproducer._core.protocol.transactions import EndTxnResponse
-from aioproducer._core.transactions.coordinator import FIND_PATIENCE_S, PATIENCE_S, Node
+from aioproducer._core.transactions.coordinator import FIND_TIMEOUT_S, RESPONSE_TIMEOUT_S, Node
 from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.errors import (
     AuthenticationFailed,
@@ -103,7 +103,7 @@ class TestLost:
         rig = CoordinatorsRig(1, nodes=(1,))
         ending = rig.end()
         await rig.is_found_at(2)
-        await asyncio.sleep(PATIENCE_S + 0.1)
+        await asyncio.sleep(RESPONSE_TIMEOUT_S + 0.1)
         await rig.is_found_at(1)
         await rig.answer()
         await ending
@@ -253,11 +253,11 @@ class TestRefused:
         rig = CoordinatorsRig()
         self.refuse(rig, 1, 2)
         asking = rig.end(api, fails_refused=True)
-        await asyncio.sleep(REFUSAL_PATIENCE_S - 0.1)
+        await asyncio.sleep(REFUSAL_TIMEOUT_S - 0.1)
         assert not asking.done()
         with pytest.raises(AuthenticationFailed, match=r"b[12]:9092 refused") as failed:
             await asking
-        assert rig.loop.time() <= REFUSAL_PATIENCE_S + FIND_PATIENCE_S
+        assert rig.loop.time() <= REFUSAL_TIMEOUT_S + FIND_TIMEOUT_S
         assert (failed.value.abortable, failed.value.fatal) == (abortable, False)
 
     @in_virtual_time

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from aioproducer._core.transactions.transaction_records import FADING, HELD_S, LONGEST_S, STEP_S, MarkersPause
+from aioproducer._core.transactions.transaction_records import (
+    HELD_S,
+    LONGEST_S,
+    PAUSE_DECAY,
+    STEP_S,
+    MarkersPause,
+)
 
 NATURAL_S = 0.001
 """How long a producer takes from EndTxn's answer to its next Produce."""
@@ -34,7 +40,7 @@ def test_held_transaction_makes_the_next_pause_a_step_longer() -> None:
 def test_pause_decays_while_no_transaction_is_held() -> None:
     pause = MarkersPause()
     transaction(pause, HELD_S)
-    assert transaction(pause, 0.001) == pytest.approx((NATURAL_S + STEP_S) * FADING)
+    assert transaction(pause, 0.001) == pytest.approx((NATURAL_S + STEP_S) * PAUSE_DECAY)
     pauses = [transaction(pause, 0.001) for _ in range(2_000)]
     assert pauses[100] > NATURAL_S * 0.9
     assert pauses == sorted(pauses, reverse=True)

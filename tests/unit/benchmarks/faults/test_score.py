@@ -7,7 +7,7 @@ import pytest
 from benchmarks.faults.load import Sent
 from benchmarks.faults.score import Score, score
 
-PATIENCE_S = 7.0
+TIMEOUT_S = 7.0
 HEALED_AT = 10.0
 
 
@@ -30,7 +30,7 @@ def failed(partition: int, number: int, error: str, *, possibly_persisted: bool 
 
 
 def scored(sent: Sequence[Sent], *logs: Sequence[bytes]) -> Score:
-    return score(sent, logs, healed_at=HEALED_AT, patience_s=PATIENCE_S)
+    return score(sent, logs, healed_at=HEALED_AT, timeout_s=TIMEOUT_S)
 
 
 def test_score_of_a_faultless_run_counts_nothing() -> None:
@@ -98,7 +98,7 @@ def test_failed_record_in_the_log_needs_possibly_persisted(*, possibly_persisted
 
 
 @pytest.mark.parametrize(
-    ("resolved_at", "unresolved"), [(9.0 + PATIENCE_S, 0), (9.1 + PATIENCE_S, 1), (None, 1)]
+    ("resolved_at", "unresolved"), [(9.0 + TIMEOUT_S, 0), (9.1 + TIMEOUT_S, 1), (None, 1)]
 )
 def test_late_outcome_counts_as_unresolved(resolved_at: float | None, unresolved: int) -> None:
     assert scored([sent(0, 0, resolved_at=resolved_at)], []).unresolved == unresolved
