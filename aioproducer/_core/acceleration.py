@@ -21,7 +21,7 @@ def _accelerator() -> ModuleType | None:
         return None
     try:
         return import_module("aioproducer._core._accelerator")
-    except ImportError:  # not built, or for another Python
+    except ImportError:  # the accelerator is not built, or is built for another Python
         return None
 
 
@@ -40,7 +40,7 @@ def fastest(name: str, python: F) -> F:
 new_tuple: Final[Callable[..., Any]] = (
     fastest("new_tuple", tuple.__new__) if sys.version_info < (3, 14) else tuple.__new__
 )
-"""`new_tuple(kind, items)` creates an instance of the NamedTuple *kind* without the frame of its `__new__`."""
+"""`new_tuple(kind, items)` creates an instance of the NamedTuple *kind* without the frame of `kind.__new__`."""
 
 
 def python_untracking(create: F) -> F:
@@ -51,27 +51,27 @@ def python_untracking(create: F) -> F:
 untracking: Final = fastest("untracking", python_untracking)
 """`untracking(create)` returns a function that calls *create*, a class or function, with positional arguments.
 
-The garbage collector does not visit the objects that this function returns. No reference of such an object may ever lead back
-to the object. A full collection visits all tracked objects, and starts when their number has grown by a quarter: objects that
-each topic keeps slow down the first records of thousands of topics.
+The garbage collector does not visit the returned objects. No reference of a returned object may ever lead back to the
+object. A full collection visits all tracked objects, and starts when the number of tracked objects has grown by a
+quarter: tracked objects of thousands of topics would slow down the first records of the topics.
 """
 
 
 LARGEST_BYTES: Final = 16 * 1024 * 1024
-"""Size above that of any batch or request."""
+"""Size in bytes, larger than any batch or request."""
 
 
 def python_keep_freed_memory(size: int) -> None:
-    """Do nothing, because a block allocated by Python would be written to, and occupy memory."""
+    """Do nothing, because Python would write to an allocated block, and the block would occupy memory."""
 
 
 keep_freed_memory: Final = fastest("keep_freed_memory", python_keep_freed_memory)
 """Make glibc keep freed blocks of up to *size* bytes for reuse. No effect on other allocators.
 
-Batches and requests have some hundred KiB each. glibc returns blocks of that size to the operating system, and each
-4 KiB of the next block cost a page fault: 15 % of the CPU with records of 1 KiB. glibc's thresholds (`M_TRIM_THRESHOLD`
-and `M_MMAP_THRESHOLD` in mallopt(3)) follow the largest freed block. So one unused block of *size* bytes is allocated and
-freed.
+Batches and requests have some hundred KiB each. glibc returns blocks of some hundred KiB to the operating system, and
+each 4 KiB of the next block cost a page fault: 15 % of the CPU with records of 1 KiB. glibc's thresholds
+(`M_TRIM_THRESHOLD` and `M_MMAP_THRESHOLD` in mallopt(3)) follow the largest freed block. So this function allocates
+and frees one unused block of *size* bytes.
 """
 
 
@@ -92,7 +92,7 @@ class PythonClockFields:
     __slots__ = ("known_ms",)
 
     known_ms: int
-    """Wall-clock time of this iteration of the event loop, in milliseconds, or 0 before the first request for the time."""
+    """Wall-clock time of this iteration of the event loop, in milliseconds; 0 until two readings are equal."""
 
 
 class PythonLockFields:

@@ -1,4 +1,4 @@
-"""Extras: optional packages, and the error text for a missing one."""
+"""Extras: optional packages, and the error text for a missing package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXTRAS: Final = {
     "spark": ("pyarrow>=18",),
     "testing": ("cryptography>=42", "pytest>=8.3"),
 }
-"""Packages of each extra, as in pyproject.toml; installable from an index without aioproducer."""
+"""Packages of each extra, equal to pyproject.toml. A package index needs no aioproducer to install the packages."""
 
 
 def needs(what: str, extra: str, *besides: str) -> str:

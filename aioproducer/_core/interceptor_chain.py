@@ -1,4 +1,4 @@
-"""Observers of outcomes: the counters, and the user's interceptors, whose exceptions are contained."""
+"""Chain of the user's interceptors, whose exceptions are contained."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class InterceptorChain:
         """Return *record* after all `on_send` methods; a method that fails is skipped."""
         for interceptor, method in self._on_send:
             try:
-                # A copy, so that the changes of an interceptor that then fails are dropped.
+                # The method gets a copy, so that the changes of a method that fails are dropped.
                 changed = method(replace(record, headers=_as_pairs(record.headers)))
                 if not isinstance(changed, ProducerRecord):
-                    raise TypeError(f"on_send returned {type(changed).__name__} instead of a ProducerRecord")  # noqa: TRY301 - contained and logged like any other
+                    raise TypeError(f"on_send returned {type(changed).__name__} instead of a ProducerRecord")  # noqa: TRY301 - contained like an error of the method
             except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                 self._log_failure(interceptor, "on_send", error)
             else:
@@ -58,7 +58,7 @@ class InterceptorChain:
         headers: Headers = (),
         latency_s: float | None = None,
     ) -> None:
-        """Call every interceptor for an acknowledged or failed record, with *headers* and *latency_s* if it takes them."""
+        """Call every interceptor for an acknowledged or failed record, with 3 to 5 arguments (`_arguments_of`)."""
         outcome = (metadata, error, topic_partition, headers, latency_s)
         for interceptor, method, arguments in self._on_acknowledgement:
             try:
@@ -73,7 +73,8 @@ class InterceptorChain:
     ) -> None:
         """Call every `on_acknowledgement` for a record that failed before it was appended, as in the JVM client.
 
-        Interceptors get a ProducerError. Any other *error*, for example of a cancelled call, becomes its cause.
+        Interceptors get a ProducerError. Any other *error*, for example of a cancelled call, becomes the ProducerError's
+        cause.
         """
         if not self._on_acknowledgement:
             return

@@ -23,7 +23,7 @@ WINDOW_S: Final = 30.0
 
 Numbers: TypeAlias = dict[str, float]
 TransactionCall: TypeAlias = Literal["init_s", "begin_s", "send_offsets_s", "commit_s", "abort_s"]
-"""Counters of the time spent in calls of transactions."""
+"""Names of the counters of the time spent in calls of transactions."""
 
 
 class _Mark(NamedTuple):
@@ -83,9 +83,9 @@ class Counters:
 
     def begin_window(self, now: float) -> None:
         """Begin a new window: at the end of the last window, or at *now* if that end is more than a window ago."""
-        numbers = self.numbers()  # with the maxima of the window that ends
+        numbers = self.numbers()  # including the maxima of the window that ends
         if now < self.window_ends_at + WINDOW_S:
-            # No write came since the end of the window, so its numbers are the present ones.
+            # No write has arrived since the end of the window, so the present numbers are the numbers at that end.
             self._before, self._now = self._now, _new_mark(self.window_ends_at, numbers)
         else:  # the last window is no longer recent
             numbers.update(dict.fromkeys(self.MAXIMA, 0))
@@ -155,7 +155,7 @@ class TopicCounters(Counters):
     ) -> None:
         """Count a batch that was written; like Kafka's "sent", a retry counts again.
 
-        *size* is the encoded and compressed size. *uncompressed* is the size that appending counts, some 2 % too much.
+        *size* is the encoded and compressed size. *uncompressed* is the size that the append counted, some 2 % too high.
         *queued_s* is the time since the first record. *share* is 1 / (batches in the request), so that the shares of
         a request add up to 1.
         """
@@ -191,7 +191,7 @@ class NodeCounters(Counters):
     requests: int
     responses: int
     surplus_answers: int
-    """Responses with surplus bytes; counted per node, so that a new connection does not log them again."""
+    """Responses with surplus bytes; counted per node, so that a new connection does not log surplus bytes again."""
     throttle_ms: int
     throttle_ms_max: int
     __slots__ = tuple(__annotations__)
@@ -255,9 +255,9 @@ class Metrics:
         self.lock: Final = Lock()
         """Held while counters are dropped, because reports run in any thread."""
         self.topic: Final = self.topics.__getitem__
-        """Returns the counters of a topic; use `event` before a write to a number with a rate."""
+        """Returns the counters of a topic; a write to a number with a rate uses `event` instead."""
         self.node: Final = self.nodes.__getitem__
-        """Returns the counters of a node; its connections keep them and begin their windows."""
+        """Returns the counters of a node. Connections to the node keep the counters, and begin new windows."""
         self.calls: Final = CallCounters(clock())
         self.timeouts: Final = dict.fromkeys(TimeoutReason, 0)
         """Records that failed with DeliveryTimeout, by reason."""
@@ -279,7 +279,7 @@ class Metrics:
                 self.forgotten_nodes.absorb(self.nodes.pop(node_id))
 
     def traffic(self) -> Traffic:
-        """Return totals over all topics and nodes; any thread may call."""
+        """Return totals over all topics and nodes; any thread may call `traffic`."""
         with self.lock:
             topics = [*self.topics.copy().values(), self.forgotten_topics]
             nodes = [*self.nodes.copy().values(), self.forgotten_nodes]
@@ -318,7 +318,7 @@ OF_TOPICS: Final = {
     "record_retry": "retried_records",
     "record_error": "failed_records",
 }
-"""Prefixes of metrics with a `…_total` and a `…_rate`, and the counter of each."""
+"""Prefixes of metrics with a `…_total` and a `…_rate`, and the counter of each prefix."""
 OF_NODES: Final = {
     "request": "requests",
     "response": "responses",
@@ -332,7 +332,7 @@ OF_TRANSACTIONS: Final = {
     "txn_commit": "commit_s",
     "txn_abort": "abort_s",
 }
-"""Prefixes of metrics with a `…_time_ns_total`, and the counter of each."""
+"""Prefixes of metrics with a `…_time_ns_total`, and the counter of each prefix."""
 OF_CONNECTIONS: Final = {"connection_creation": "opened", "connection_close": "closed"}
 OUTCOMES: Final = {
     "records_delivered": "delivered_records",
@@ -358,7 +358,7 @@ class View:
         return sum((recent.numbers[name] / recent.span_s for recent in self._recent), start=0.0)
 
     def average(self, name: str, per: str, *, scale: float = 1) -> float | None:
-        """Return the recent *name* per *per*; None if *per* has not grown."""
+        """Return the recent growth of *name* divided by the recent growth of *per*; None if *per* has not grown."""
         count = self._grown(per)
         return self._grown(name) / count * scale if count else None
 
@@ -383,7 +383,7 @@ def report(metrics: Metrics, producer: Values, nodes: Mapping[int, Values]) -> d
     Nodes that left the cluster count in the producer's totals only.
     """
     now = metrics.clock()
-    # copy() is atomic, unlike tuple(….items()): this may run in another thread. Each counter is read once, because
+    # copy() is atomic, unlike tuple(….items()): `report` may run in another thread. Each counter is read once, because
     # thousands of topics may exist.
     with metrics.lock:
         topics, rest_of_topics = metrics.topics.copy(), metrics.forgotten_topics.recent(now)

@@ -17,7 +17,7 @@ from aioproducer.errors import BrokerError, ProducerError
 from aioproducer.types import RecordMetadata, TopicPartition
 
 Order = tuple[int, ...]
-"""Position of a batch in its partition. `(5,) < (5, 0) < (5, 1) < (6,)`, so parts of a split batch keep its position."""
+"""Position of a batch in its partition. `(5,) < (5, 0) < (5, 1) < (6,)`: parts keep the position of a split batch."""
 
 RecordFuture = asyncio.Future[RecordMetadata]
 
@@ -87,7 +87,7 @@ class Batch(BatchFields):
         self.stretches: list[Waiters] = [] if stretches is None else stretches
         """Waiters of the records: one object per stretch of records with one kind of waiter."""
         self.withdrawn: set[int] | None = None
-        """Indices of records withdrawn before the first drain; None without any."""
+        """Indices of records withdrawn before the first drain; None without withdrawn records."""
         self.kind: Kind[Any] | None = None
         """Kind of the last stretch if a single record may join that stretch, else None."""
         self.plain_kind: Kind[Any] | None = None
@@ -97,7 +97,7 @@ class Batch(BatchFields):
         self.size: int = BATCH_OVERHEAD
         """Encoded size before compression, in bytes; an upper bound for columns."""
         self.held: int = BATCH_OVERHEAD
-        """Bytes of `buffer_memory` held: the capacity of a RecordBuffer, the size of columns."""
+        """Bytes of `buffer_memory` held by the batch: the capacity of a RecordBuffer, or the size of columns."""
         self.rate: float = rate
         """Estimated ratio of the sent size to `size`."""
         self.limit: int = limit
@@ -110,12 +110,12 @@ class Batch(BatchFields):
         self.created_at: float = created_at
         self.deadline: float = deadline
         self.attempts: int = 0
-        """Number of drains, including those of the batch that this one was split from."""
+        """Number of drains, including the drains of the batch before a split."""
         self.retries: int = 0
         """Number of retries; a split does not count."""
         self.retry_at: float = 0.0
         self.sequence: BatchSequence | None = None
-        """Sequence of the batch; None before the first drain and after a refusal for the sequence."""
+        """Sequence of the batch; None before the first drain and after `renumber`."""
         self.numbered_before: int = 0
         """Number of batches of the partition that got a sequence earlier."""
         self.encoded: Encoded | None = None
@@ -130,7 +130,7 @@ class Batch(BatchFields):
         self._resolved: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
-        """Return the number of records without withdrawn records; equals `len(batch.columns)` after the drain."""
+        """Return the number of records that are not withdrawn; equals `len(batch.columns)` after the drain."""
         return len(self.columns) - len(self.withdrawn or ())
 
     def __repr__(self) -> str:
@@ -140,7 +140,7 @@ class Batch(BatchFields):
         """Return the size in a request, in bytes; an estimate before the batch is encoded."""
         if self.encoded is not None:
             return len(self.encoded)
-        return self.size if self.rate == 1.0 else int(self.size * self.rate)  # without a codec it is 1.0
+        return self.size if self.rate == 1.0 else int(self.size * self.rate)  # no codec: the rate is 1
 
     @property
     def possibly_persisted(self) -> bool:
@@ -158,7 +158,7 @@ class Batch(BatchFields):
         self.limit = limit
 
     def join_by(self, until: float) -> None:
-        """End the join window at *until* (loop clock), if that is earlier than before."""
+        """End the join window at *until* (loop clock), if *until* is earlier than the present end."""
         self.joins_until = min(self.joins_until, until)
 
     def seal(self) -> None:
@@ -168,7 +168,7 @@ class Batch(BatchFields):
         self.ready = True
 
     def assign_sequence(self, sequence: BatchSequence, numbered_before: int) -> None:
-        """Set the sequence; *numbered_before* batches of the partition got theirs earlier."""
+        """Set the sequence; *numbered_before* batches of the partition got a sequence earlier."""
         self.sequence = sequence
         self.numbered_before = numbered_before
 
@@ -178,23 +178,23 @@ class Batch(BatchFields):
         self.attempts += 1
 
     def keep_encoded(self, encoded: Encoded) -> None:
-        """Keep the encoded batch and its present sequence."""
+        """Keep the encoded batch, and the present sequence of the batch."""
         self.encoded = encoded
         self.encoded_sequence = self.sequence
 
     def release(self) -> None:
-        """Drop the waiters and the encoded batch, which is not sent again."""
+        """Drop the waiters and the encoded batch, because the batch is not sent again."""
         self.encoded = None
-        self.stretches = []  # as `drop_waiters`, without its frame
+        self.stretches = []  # the statements of `drop_waiters`, without a call
         self.kind = self.plain_kind = self.last = None
 
     def refused(self, error: BrokerError, *, was_next: bool, newest: bool = True) -> None:
-        """Note the broker's *error*; *was_next* and *newest* as in `Persistence.refused`."""
+        """Note the broker's *error*; `Persistence.refused` documents *was_next* and *newest*."""
         self.persistence.refused(type(error), was_next=was_next, newest=newest)
         self.last_error = error
 
     def connection_lost(self, error: ProducerError, *, reached_socket: bool) -> None:
-        """Note that no response will arrive. *reached_socket* is true if bytes of the request may have left."""
+        """Note that no response will arrive. *reached_socket*: the socket may have sent bytes of the request."""
         self.persistence.connection_lost(reached_socket=reached_socket)
         self.last_error = error
 
@@ -205,12 +205,12 @@ class Batch(BatchFields):
             self._end()
 
     def retry(self, at: float) -> None:
-        """Requeue the batch with its sequence unchanged, for *at* (loop clock)."""
+        """Requeue the batch, sequence unchanged, for a retry at *at* (loop clock) at the earliest."""
         self.state = _RETRY[self.state]
         self.back_off(at)
 
     def give_back(self) -> None:
-        """Requeue the batch with its sequence unchanged because it was never written. Does not count as a retry."""
+        """Requeue the batch, sequence unchanged and without counting a retry, because the batch was never written."""
         self.state = _RETRY[self.state]
 
     def renumber(self) -> None:
@@ -224,11 +224,11 @@ class Batch(BatchFields):
         self.retry_at = at
 
     def retry_by(self, at: float) -> None:
-        """Move the retry forward to *at* (loop clock), if that is earlier."""
+        """Move the retry forward to *at* (loop clock), if *at* is earlier than `retry_at`."""
         self.retry_at = min(self.retry_at, at)
 
     def expire_by(self, deadline: float) -> None:
-        """Move the deadline forward to *deadline* (loop clock), if that is earlier."""
+        """Move the deadline forward to *deadline* (loop clock), if *deadline* is earlier than the present deadline."""
         self.deadline = min(self.deadline, deadline)
 
     def postpone(self, deadline: float) -> None:
@@ -265,7 +265,7 @@ class Batch(BatchFields):
     ) -> Batch:
         """Return a batch of the records at *indices* (ascending), in *state* and at this batch's position.
 
-        *number* is the number of the part, *sequence* its share of this batch's sequences, or None.
+        *number* is the number of the part, *sequence* the part's share of this batch's sequences, or None.
         """
         columns = self.columns.take(indices)
         part = Batch(
@@ -357,7 +357,7 @@ class Batch(BatchFields):
         return all(each.all_waiters_expired for each in self.stretches)
 
     def withdraw(self, indices: Sequence[int], records: Records) -> int:
-        """Withdraw the *records* at *indices* until the first drain removes them; return the memory that is free now."""
+        """Withdraw the *records* at *indices* until the first drain removes them; return the freed memory in bytes."""
         self.withdrawn = self.withdrawn or set()
         self.withdrawn.update(indices)
         if not isinstance(records, RecordColumns):
@@ -385,7 +385,7 @@ class Batch(BatchFields):
             self.size = self.held = self.size + size
             return size
         self.size = columns.extend(*rows, limit, free)
-        before, self.held = self.held, columns.held  # a finalizer may have appended meanwhile
+        before, self.held = self.held, columns.held  # a finalizer may have appended records meanwhile
         return self.held - before
 
     def trim(self) -> int:

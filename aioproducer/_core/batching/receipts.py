@@ -66,7 +66,7 @@ def receipts_on(waker: TaskWaker) -> ReceiptKind:
         asyncio.InvalidStateError,
         copy_context,
         Context,
-        base_futures._future_repr,  # type: ignore[attr-defined] # noqa: SLF001 - as asyncio's Futures
+        base_futures._future_repr,  # type: ignore[attr-defined] # noqa: SLF001 - the repr of asyncio's Futures
         _ready,
         _report,
         _stack if loop.get_debug() else None,
@@ -75,7 +75,7 @@ def receipts_on(waker: TaskWaker) -> ReceiptKind:
 
 
 def _ready(loop: asyncio.AbstractEventLoop | None) -> deque[asyncio.Handle] | None:
-    """Return the queue of the loop's handles; None if the loop has another queue, or in debug mode.
+    """Return the queue of the loop's handles; None if the loop has another queue, or is in debug mode.
 
     In debug mode `call_soon` checks each callback and the thread.
     """
@@ -99,4 +99,4 @@ def _report(
 
 def _stack() -> traceback.StackSummary:
     """Return the stack of the call that creates a receipt."""
-    return format_helpers.extract_stack(sys._getframe(1))  # noqa: SLF001 - as asyncio does
+    return format_helpers.extract_stack(sys._getframe(1))  # noqa: SLF001 - asyncio's own way to get a stack

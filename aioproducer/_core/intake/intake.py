@@ -66,7 +66,7 @@ class Intake:
     ) -> None:
         self.settings = settings
         self.expired = expired
-        """Returns the failure of a batch for a call with the given `timeout_s`, which expired at the given time (loop clock)."""
+        """Returns the failure of a batch for a call whose given `timeout_s` expired at the given time (loop clock)."""
         self.loop: AbstractEventLoop = get_running_loop()
         self._running_loop = running_loop_of(self.loop)
         self.receipts: ReceiptKind = receipts
@@ -79,18 +79,18 @@ class Intake:
         self._updater = updater
         self._partitioner = settings.partitioner
         self.in_context: InContext | None = in_context(settings.key_serializer, settings.value_serializer)
-        """Both serializers, if one of them takes topic and headers; else None."""
+        """Key and value serializer, if the key or the value serializer takes topic and headers; else None."""
         self.key_serializer: Serializer | None = None
         self.value_serializer: Serializer | None = None
         """Serializers called with only the key or the value; None with `in_context`, or without a serializer."""
         self.serializers: InContext | None = None
-        """Both serializers, for calls that may await them; None without a serializer."""
+        """Key and value serializer, for calls that may await a serializer; None without a serializer."""
         if settings.key_serializer or settings.value_serializer:
             self.serializers = self.in_context or InContext(
                 settings.key_serializer, settings.value_serializer
             )
         self._awaits: str | None = None if self.serializers is None else self.serializers.awaits
-        """Name of a serializer that is a coroutine function; None without one."""
+        """Name of a serializer that is a coroutine function; None without a coroutine function."""
         if self.in_context is None:
             self.key_serializer = cast("Serializer | None", settings.key_serializer)
             self.value_serializer = cast("Serializer | None", settings.value_serializer)
@@ -118,7 +118,7 @@ class Intake:
         """
         self.check_loop()
         pending = self.check(*record)
-        topic = pending.topic  # an interceptor may have changed it
+        topic = pending.topic  # an interceptor may have changed the topic
         queues = self._topics.get(topic)
         if queues is None or not queues.leaders:
             queues = self._known(topic)
@@ -141,7 +141,7 @@ class Intake:
         return pending if waiter is None else waiter
 
     def _known(self, topic: str) -> TopicQueues | None:
-        """Return the queues of *topic* before its first record, if the metadata has its partitions; else None."""
+        """Return the queues of *topic* before its first record, if the metadata has partitions of *topic*; else None."""
         info = self._updater.snapshot.topics.get(topic)
         if info is None or not info.partitions:
             return None
@@ -165,7 +165,7 @@ class Intake:
         except (TypeError, ValueError) as error:
             try:
                 self._checked(topic, *record[1:])
-            except (TypeError, ValueError) as reason:  # invalid before the interceptors
+            except (TypeError, ValueError) as reason:  # the record was invalid before the interceptors
                 self.tell(topic, None, legal_headers(sent.headers), reason)
                 raise
             invalid = ProducerError(f"an interceptor returned an invalid record for {topic!r}: {error}")
@@ -273,7 +273,7 @@ class Intake:
         self.settings.interceptors.on_send_error(topic, partition, headers, error)
 
     def _limit(self, pending: PendingAppend, called_at: float, timeout_s: float) -> None:
-        """Fail the Future of *pending* at the call's deadline, if that is earlier than the batch's deadline."""
+        """Fail the Future of *pending* at the call's deadline, if the batch's deadline is later than the call's."""
         assert pending.place is not None, "the record is appended"
         future, (batch, place) = pending.future, pending.place
         if (due_at := called_at + timeout_s) < batch.deadline:
@@ -285,8 +285,8 @@ class Intake:
     ) -> DeliveryTimeout:
         """Return the error of a call that did not append all its records within *timeout_s* seconds.
 
-        The reason is that of the oldest batch of the partition, or of the topic, or of all batches. *topic* and *partition* are
-        None if the caller chose none for all records.
+        The oldest batch of the partition, or of the topic, or of all batches gives the reason. *topic* or *partition* is
+        None if the caller chose no common topic or partition for all records.
         """
         batches = self._accumulator.unresolved
         of_topic = [each for each in batches if each.topic_partition.topic == topic]
@@ -339,7 +339,7 @@ class Intake:
             raise ProducerError(f"the partitioner failed for a record of {queues.name!r}: {error}") from error
 
     def choose_column(self, queues: TopicQueues, keys: Sequence[bytes]) -> Sequence[int]:
-        """Return the partitions that a ColumnPartitioner chooses for *keys*. Raises: ProducerError, as `choose`."""
+        """Return the partitions that a ColumnPartitioner chooses for *keys*. Raises: the errors of `choose`."""
         partitioner, count = cast("ColumnPartitioner", self._partitioner), len(queues.leaders)
         try:
             chosen = partitioner.partition_column(queues.name, keys, count, queues.available)

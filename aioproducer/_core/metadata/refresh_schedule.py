@@ -1,7 +1,7 @@
 """Schedule of metadata requests: their topics and times, without I/O and clock.
 
 A wanted topic is requested immediately, and again after growing pauses while responses bring no change (KIP-580). Each
-topic has its own pauses, so a topic without a leader does not delay others. A request contains all wanted topics.
+topic has its own pauses, so a topic without a leader does not delay other topics. A request contains all wanted topics.
 """
 
 # ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
@@ -126,7 +126,7 @@ class RefreshSchedule:
         return in_use
 
     def request(self, topic: str, now: float) -> bool:
-        """Mark *topic* as used and request it after its pause; return True if it was not wanted before."""
+        """Mark *topic* as used and request it after its pause; return True if *topic* was not wanted before."""
         in_use = self.mark_used(topic, now)
         if topic in self._wanted:
             return False
@@ -135,7 +135,7 @@ class RefreshSchedule:
         return True
 
     def request_all(self, now: float) -> bool:
-        """Request all topics in use and the brokers; return True if they were not wanted before."""
+        """Request all topics in use and the brokers; return True unless a request for all is already pending."""
         if self._all_wanted:
             return False
         self._all_wanted = True
@@ -150,7 +150,7 @@ class RefreshSchedule:
         """Return the time of the next request; infinity without a wanted topic."""
         if not self._all_wanted:
             all_at = max(self._all.not_before, self._expires_at)
-        else:  # topics have their own pauses; without topics, only the brokers are requested
+        else:  # each wanted topic has its own pauses; without wanted topics, only the brokers are requested
             all_at = inf if self._wanted else self._all.not_before
         return min([all_at, *(in_use.not_before for in_use in self._wanted.values())])
 
@@ -214,7 +214,7 @@ class RefreshSchedule:
         self._last_end = now
 
     def shorten_pauses(self) -> None:
-        """Shorten the pauses to the initial one, because a new broker is connected.
+        """Shorten the pauses to the initial pause, because a new broker is connected.
 
         An outage may be over, so pauses stay below `OUTAGE_PAUSE_S` for another `FAILOVER_S`.
         """
@@ -236,7 +236,7 @@ class RefreshSchedule:
 
 
 def _is_change(topic: str, before: MetadataSnapshot, after: MetadataSnapshot) -> bool:
-    """Return True if a response changed *topic* by more than the epoch of a stale leader."""
+    """Return True if a response changed *topic*, apart from a leader epoch that a refusal had erased."""
     one, other = before.topics.get(topic), after.topics.get(topic)
     if one is None or other is None or len(one.partitions) != len(other.partitions):
         return True

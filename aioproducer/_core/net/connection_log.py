@@ -31,7 +31,7 @@ class ConnectionLog:
         """End of the logged throttle (loop clock); 0 after a response without a throttle."""
 
     def surplus(self, call: Call, size: int, counters: NodeCounters) -> None:
-        """Count a response with *size* bytes too many, and log the first such response per node.
+        """Count a response with *size* surplus bytes, and log the first response with surplus bytes per node.
 
         A connection logs at most one response, because a bootstrap connection may get the counters of a node.
         """
@@ -45,7 +45,7 @@ class ConnectionLog:
         )
 
     def throttle(self, now: float, limits: LogLimits) -> None:
-        """Log the start of a throttle, or the first response after it without a throttle."""
+        """Log the start of a throttle, or the first response without a throttle after a throttle."""
         until, address = self._connection.throttled_until, self._connection.address
         subject = Pairs(node_id=self._connection.node_id)
         if until > self.throttled_until and until - now >= LONG_THROTTLE_S:

@@ -27,12 +27,12 @@ MIN_PAYLOAD_BYTES: Final = 4
 """Minimum size of a payload: the correlation id of a response."""
 SASL_HANDSHAKE: Final = 17
 SASL_AUTHENTICATE: Final = 36
-"""API keys of the requests in `protocol.client`, which is imported only with SASL."""
+"""API keys of SaslHandshake and SaslAuthenticate; `protocol.client` is imported only with SASL or telemetry."""
 TOKEN_START: Final = Struct(">ihhi")
 """Fields before the token in a response to SaslAuthenticate v0: correlation id, error code, message and length."""
 
 UNCHECKED_BYTES: Final = 64 * 1024
-"""Size below which a frame may answer any request."""
+"""Size in bytes up to which a frame may answer any request."""
 
 _FOREIGN: Final = (
     (b"\x15\x03", "a TLS alert: this port expects TLS, and received plaintext"),
@@ -53,10 +53,10 @@ class FrameReader:
         expected_bytes: Callable[[], int] | None = None,
         on_large: Callable[[bytes], None] | None = None,
     ) -> None:
-        """*expected_bytes* returns the maximum size of the next frame, which depends on the request that it answers.
+        """*expected_bytes* returns the maximum size of the next frame, which depends on the answered request.
 
-        *on_large* is called with each payload of more than `UNCHECKED_BYTES`. If it raises, the next `feed` begins with
-        that payload, without another call.
+        *on_large* is called with each payload of more than `UNCHECKED_BYTES`. If *on_large* raises, the next `feed`
+        returns the large payload first, without another call of *on_large*.
         """
         self._max = max_payload_bytes
         self._unchecked = min(max_payload_bytes, UNCHECKED_BYTES)
@@ -64,22 +64,22 @@ class FrameReader:
         self._on_large = on_large
         self._postponed: bytes | None = None  # the payload for which on_large has raised
         self.begun: bytearray = bytearray()
-        """Bytes of an unfinished frame, its length included."""
+        """Bytes of an unfinished frame, including the length field."""
         self._wanted = LENGTH_BYTES  # length of `begun` at which the frame is read again
 
     @property
     def begun_payload(self) -> bytes:
-        """First `MIN_PAYLOAD_BYTES` bytes of an unfinished frame's payload, or none."""
+        """First `MIN_PAYLOAD_BYTES` bytes of an unfinished frame's payload; empty if the payload has fewer bytes."""
         start = bytes(self.begun[LENGTH_BYTES : LENGTH_BYTES + MIN_PAYLOAD_BYTES])
         return start if len(start) == MIN_PAYLOAD_BYTES else b""
 
     def feed(self, data: bytes) -> Iterable[bytes]:
-        """Return each payload that is complete with *data*. The chunk is consumed once the iterable is exhausted.
+        """Return each payload that is complete with *data*. *data* is consumed once the iterable is exhausted.
 
-        Raises, while iterating: ProtocolError at an invalid length, after the payloads before it. The reader cannot be
-            used afterwards, because the start of the next frame is unknown.
+        Raises, while iterating: ProtocolError at an invalid length, after the payloads of earlier frames. The reader
+            cannot be used after a ProtocolError, because the start of the next frame is unknown.
         """
-        # One whole small frame, as nearly every response arrives: without a generator.
+        # Nearly every response arrives as one whole small frame, which needs no generator.
         if not self.begun and len(data) > LENGTH_BYTES:
             (length,) = LENGTH.unpack_from(data)
             if self._min <= length <= self._unchecked and length == len(data) - LENGTH_BYTES:
@@ -132,7 +132,7 @@ class TokenReader(FrameReader):
     _min = 0
 
     def __init__(self, max_payload_bytes: int, in_flight: "InFlight") -> None:
-        """*in_flight* has the answered calls."""
+        """*in_flight* contains the calls that the tokens answer."""
         super().__init__(max_payload_bytes)
         self._in_flight = in_flight
 
@@ -142,7 +142,7 @@ class TokenReader(FrameReader):
         return b""
 
     def feed(self, data: bytes) -> Iterable[bytes]:
-        """Return each payload that is complete with *data*, with a header before a token. Raises: as `FrameReader`."""
+        """Return each payload that is complete with *data*, with a header before a token. Raises: ProtocolError."""
         return map(self._with_header, super().feed(data))
 
     def _with_header(self, payload: bytes) -> bytes:
@@ -153,12 +153,12 @@ class TokenReader(FrameReader):
 
 
 Decode: TypeAlias = Callable[[type[Any], int, bytes], tuple[Any, int]]
-"""Like `protocol.schema.decode_response`: takes response class, version and payload, and returns the response, with its
-`throttle_time_ms` if it has one, and the number of surplus bytes."""
+"""Like `protocol.schema.decode_response`: takes response class, version and payload, and returns the response and the
+number of surplus bytes. The response has its `throttle_time_ms` if its class has this field."""
 
 
 IDS: Final = 0x8000_0000
-"""Number of correlation ids, from 0."""
+"""Number of correlation ids; the lowest correlation id is 0."""
 
 
 class Call(NamedTuple):
@@ -189,16 +189,16 @@ class Call(NamedTuple):
 class InFlight:
     """Calls of one connection, oldest first.
 
-    Requests with acks=0 have no response and are no calls. librdkafka's mock cluster responds to them nevertheless, in
-    order, so these responses can be recognised.
+    Requests with acks=0 have no response and are no calls. librdkafka's mock cluster nevertheless responds to requests
+    with acks=0, in order, so `match` can recognise a response without a call.
     """
 
     def __init__(self) -> None:
         self._calls: deque[Call] = deque()
         self.add: Final = self._calls.append
-        """Adds a call behind all others."""
+        """Adds a call behind all other calls."""
         self.last_id: int = 0
-        """Correlation id of the newest request, with or without a response; the next one is 1 more, modulo `IDS`."""
+        """Correlation id of the newest request, with or without a response; the next id is 1 higher, modulo `IDS`."""
         self._last_answered = 0
 
     def __len__(self) -> int:
@@ -206,7 +206,7 @@ class InFlight:
 
     @property
     def may_be_answered(self) -> bool:
-        """True if a request without a response yet was sent, also one with acks=0."""
+        """True if a sent request, possibly with acks=0, has no response yet."""
         return self._last_answered != self.last_id
 
     @property
@@ -224,11 +224,11 @@ class InFlight:
 
         Return None for a response to a request with acks=0.
 
-        Raises: ProtocolError if *payload* answers another call or none, or cannot be decoded; no call is removed then.
+        Raises: ProtocolError, without removing a call: *payload* answers another call or none, or cannot be decoded.
         """
         correlation_id = read_correlation_id(payload)
         call = self._calls[0] if self._calls else None
-        if call is None or correlation_id != call[0]:  # else the oldest call
+        if call is None or correlation_id != call[0]:  # equal ids: the oldest call
             call = self.expect(payload)
             if call is None:
                 self._last_answered = correlation_id
@@ -240,9 +240,9 @@ class InFlight:
         return call, answer, surplus
 
     def expect(self, payload: bytes) -> Call | None:
-        """Return the call that *payload*, perhaps incomplete, answers; None as `match`.
+        """Return the call that *payload*, perhaps incomplete, answers; None for a response to a request with acks=0.
 
-        Raises: ProtocolError if *payload* answers another call or none.
+        Raises: ProtocolError if *payload* answers another call or no call.
         """
         correlation_id = read_correlation_id(payload)
         call = self._calls[0] if self._calls else None
@@ -283,10 +283,10 @@ class LargeAnswer(NamedTuple):
     version: int
     payload: bytes
     throttle_time_ms: int
-    """Pause of the connection that begins immediately."""
+    """Pause that the broker requests; the pause begins before the response is decoded."""
 
     def decode(self) -> tuple[Any, int]:
-        """Return the message and the number of bytes behind it. Raises: ProtocolError."""
+        """Return the message and the number of bytes behind the message. Raises: ProtocolError."""
         return decode_response(self.response, self.version, self.payload)
 
 
@@ -310,5 +310,5 @@ class Undecoded(Exception):
         self.payload: Final = payload
 
     def decode(self) -> tuple[Any, int]:
-        """Return the answer and the number of bytes behind it. Raises: ProtocolError."""
+        """Return the response and the number of bytes behind the response. Raises: ProtocolError."""
         return self.call.decode(self.call.response, self.call.version, self.payload)

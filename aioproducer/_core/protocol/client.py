@@ -1,4 +1,4 @@
-"""Authentication and metrics of a client, for producers that use them.
+"""Requests and responses for authentication (SASL) and telemetry, imported only by producers with SASL or telemetry.
 
 SaslHandshake: KIP-43, KIP-152 (v1: SaslAuthenticate requests follow); never flexible. SaslAuthenticate: KIP-152, KIP-368
 (v1: lifetime of the session), KIP-482 (v2: flexible). GetTelemetrySubscriptions and PushTelemetry: KIP-714.
@@ -62,7 +62,7 @@ class SaslAuthenticateRequest(Request[SaslAuthenticateResponse]):
 
 @message(api_key=71, versions=(0, 0), flexible_from=0, client_pauses_from=0)
 class GetTelemetrySubscriptionsResponse(Message):
-    """Subscription: metrics, interval and format. *requested_metrics* are name prefixes; `*` or "" requests all."""
+    """Subscription: metrics, interval and format. *requested_metrics* are name prefixes; `*` or "" requests all metrics."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
