@@ -7,10 +7,10 @@ from typing import Final, NamedTuple
 
 
 class Backoff(NamedTuple):
-    """Exponential backoff: waits from *initial_s* on, each *multiplier* times as long, up to *max_s* seconds.
+    """Exponential backoff: the first wait is *initial_s*, and each failure multiplies the wait by *multiplier*.
 
     A random *jitter* (0.2: ±20 %) changes each wait, so that clients that failed at the same time retry at
-    different times. No wait is longer than *max_s*.
+    different times. No wait is longer than *max_s* seconds.
     """
 
     initial_s: float
@@ -27,4 +27,4 @@ class Backoff(NamedTuple):
 
 
 MARKERS_BACKOFF: Final = Backoff(0.01, 0.2)
-"""Backoff after CONCURRENT_TRANSACTIONS, short because the markers are written in milliseconds (JVM: 20 ms)."""
+"""Backoff after CONCURRENT_TRANSACTIONS: brokers write transaction markers in milliseconds (the JVM client waits 20 ms)."""

@@ -22,7 +22,7 @@ def escaped(text: str, limit: int | None = None) -> str:
     r"""Return *text* with a JSON escape in place of each unprintable character: `\n`, `\u001b`, `\u202e`.
 
     Line breaks forge log lines, ESC and C1 characters control terminals, bidirectional characters reorder text. *limit*
-    is the maximum number of characters taken from *text*. The result is valid inside a JSON string if *text* is.
+    is the maximum number of characters taken from *text*. If *text* is valid inside a JSON string, the result is valid too.
     """
     shown = text if limit is None else text[:limit]
     if not shown.isprintable():
@@ -42,7 +42,7 @@ _PLAIN: Final = (bool, int, float, type(None))
 
 
 class Pairs(str):
-    """Pairs of an event as logfmt, and their fields."""
+    """Pairs of a log event as logfmt text, with the fields of the event."""
 
     __slots__ = ("fields",)
     fields: Mapping[str, object]
@@ -65,7 +65,7 @@ def quoted(value: object) -> str:
 def formatted(template: str, arguments: Iterable[object]) -> tuple[str, tuple[str, ...], dict[str, object]]:
     """Return *template* with one `%s` per argument, the quoted arguments, and the fields of the event.
 
-    A template is `event key=%d other_key=%s: %s …`. A word `%s` without a key takes `Pairs`.
+    A template is `event key=%d other_key=%s: %s …`. The argument of a word `%s` without a key is a `Pairs`.
     """
     event, message, words = _parsed(template)
     left, texts = iter(arguments), []

@@ -1,6 +1,6 @@
 """Kafka's key hash: murmur2, 32 bits, with Kafka's seed and Java's signed result.
 
-Keys have to land where all other Kafka clients put them. `mmh3` is murmur*3*, another hash.
+Each key must map to the partition that other Kafka clients choose for the key. `mmh3` is murmur*3*, another hash.
 Source: `murmur2` in Kafka's org.apache.kafka.common.utils.Utils.
 """
 
@@ -15,7 +15,7 @@ from aioproducer._core.acceleration import fastest
 try:
     from murmurhash2 import murmurhash2 as _unsigned_murmur2
 except ImportError:
-    _unsigned_murmur2 = None  # type: ignore[assignment] # what a name may be, mypy learns from the import
+    _unsigned_murmur2 = None  # type: ignore[assignment] # mypy infers the type of the name from the import
 
 SEED: Final = 0x9747_B28C
 """Seed of Kafka's murmur2, 32 bits."""

@@ -1,4 +1,4 @@
-"""A `send_many` call: its rows, and the waiters in their batches. Imported by the first `send_many` call."""
+"""Rows of a `send_many` call, and waiters of its records. The first `send_many` call imports this module."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from aioproducer.types import Headers
 def python_split_columns(
     columns: Sequence[Sequence[Any]], chosen: Sequence[Hashable]
 ) -> dict[Any, list[Sequence[Any]]]:
-    """Return the parts of *columns* by choice; *chosen* has the choice of each row."""
+    """Return, for each value in *chosen*, its rows of all *columns*; *chosen* has one value per row."""
     indices: defaultdict[Any, list[int]] = defaultdict(list)
-    deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # a loop in C
+    deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # `deque` loops in C
     split = {}
     for each, rows in indices.items():
         pick = itemgetter(*rows) if len(rows) > 1 else partial(_only, rows[0])
@@ -45,7 +45,7 @@ split_columns: Final = fastest("split_columns", python_split_columns)
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Records of one call, as columns of equal length. A column is None if no record has a value for it."""
+    """Records of one `send_many` call, in columns of equal length. A column without any value is None."""
 
     topic: str
     positions: Sequence[int]
@@ -78,7 +78,7 @@ class Rows:
         return self._each(pick or (lambda column: [column[index] for index in indices]))
 
     def by_partition(self, chosen: Sequence[int]) -> dict[int, Rows]:
-        """Return the rows by partition, in the order of first rows; *chosen* has the partition of each row."""
+        """Return the rows by partition, ordered by the first row of each; *chosen* has the partition of each row."""
         columns: list[Sequence[Any]] = []
 
         def collect(column: Sequence[Any]) -> Sequence[Any]:
@@ -88,7 +88,7 @@ class Rows:
         self._each(collect)
         by_partition = {}
         for partition, parts in split_columns(columns, chosen).items():
-            by_partition[partition] = self._each(partial(_next_of, iter(parts)))  # in the order of `columns`
+            by_partition[partition] = self._each(partial(_next_of, iter(parts)))  # `parts` match `columns`
         return by_partition
 
     def partition(self, index: int) -> int | None:
@@ -99,7 +99,7 @@ class Rows:
         """Return the highest given partition; None if no row has a partition."""
         if isinstance(self.partitions, int) or self.partitions is None:
             return self.partitions
-        return max(set(self.partitions) - {None}, default=None)  # type: ignore[type-var] # None is not among them
+        return max(set(self.partitions) - {None}, default=None)  # type: ignore[type-var] # the set has no None
 
     def _each(self, part: Callable[[Sequence[Any]], Sequence[Any]]) -> Rows:
         values, headers = part(self.values), self.headers
@@ -107,7 +107,7 @@ class Rows:
             headers = headers.part(part, len(values))
         elif headers is not None:
             headers = part(headers)
-        return Rows(  # `replace` takes a third longer, and every batch needs a slice
+        return Rows(  # `replace` costs a third more time, and every batch needs a slice of the rows
             self.topic,
             part(self.positions),
             values,
@@ -155,12 +155,12 @@ class SendManyCall:
         return waiters
 
     async def wait(self) -> None:
-        """Wait until every record is settled. Cancelling only stops the waiting."""
+        """Wait until every record is settled. A cancellation only stops the wait."""
         await asyncio.shield(self._done)
 
     def _count_down(self, count: int) -> None:
         self._outstanding -= count
-        # A run without records may follow the last record.
+        # An empty DeliveredRun may arrive after the last record is settled.
         if self._outstanding <= 0 and not self._done.done():
             self._done.set_result(None)
 
@@ -174,12 +174,12 @@ class CallWaiters:
         self, call: SendManyCall | None, positions: Sequence[int], batch: Batch | None = None, start: int = 0
     ) -> None:
         self.call = call
-        """None once the call has the outcome of these records or has stopped waiting."""
+        """`send_many` call of the records; None once the call has their outcome or has stopped waiting."""
         self.positions: Sequence[int] = positions
         self.batch = batch
         """Batch of the records; None once *call* is None, so that no reference cycle keeps the batch alive."""
         self.start: int = start
-        """Place of the first record in the batch, valid until the first drain."""
+        """Place of the first record in the batch, valid until the first drain of the batch."""
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -206,7 +206,7 @@ class CallWaiters:
         return taken
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
-        """Return all indices if *waiter* is the call of these records, else none."""
+        """Return the indices of all records if *waiter* is the call of the records, else an empty sequence."""
         return range(len(self.positions)) if self.call is waiter else ()
 
     @property

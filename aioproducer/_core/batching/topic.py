@@ -28,16 +28,16 @@ IMPROVING_STEP_BYTES: Final = 16_384
 DETERIORATING_STEP: Final = 0.05
 """Smallest increase of the estimated compression ratio after a batch that compressed worse, as in the JVM client."""
 RATE_MARGIN: Final = 1.05
-"""Margin on the estimated compression ratio. A batch that compresses worse by this factor still keeps its limits.
+"""Margin on the estimated compression ratio. A batch that compresses worse by the factor `RATE_MARGIN` keeps its limits.
 
-The estimate falls by at most this factor per batch, so batches of alternating compressibility keep their limits.
+The estimate falls by at most `RATE_MARGIN` per batch, so batches of alternating compressibility keep their limits.
 """
 PROBE_TIMES: Final = 1.25
 """Size of a batch that tests for a raised limit, relative to the smallest refused size."""
 CLOSE_ENOUGH: Final = 64
-"""Gap at which the search for the largest size ends, relative to that size. Each step may cost a refusal."""
+"""Fraction (1/n) of the smallest refused size at which the search for the largest size ends. A step may cost a refusal."""
 TRIAL_S: Final = 1.0
-"""Longest wait for the outcome of a trial before the next trial; the trial batch may have been sent half full."""
+"""Longest wait for the outcome of a trial before the next trial, in seconds. A half full trial batch tests no new size."""
 MOST_TIMES: Final = 16
 """Maximum size of a batch before compression, relative to its limit as sent: later records may compress worse."""
 
@@ -45,7 +45,7 @@ MOST_TIMES: Final = 16
 class BatchLimits:
     """Sizes at which a topic's batches are ready, and full (KIP-782), in bytes before compression.
 
-    The settings limit batches as sent, so with a codec the ratio is estimated from earlier batches.
+    The settings limit batches as sent, so with a codec the compression ratio is estimated from earlier batches.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class BatchLimits:
         self.rate: float = 1.0
         """Estimated ratio of the size as sent to the size that appends count."""
         self.cap: float = math.inf
-        """Limit of a batch as sent, because the broker refused larger batches."""
+        """Maximum size of a batch as sent, after the broker refused larger batches; infinity without a refusal."""
         self._accepted = 0
         """Largest size that the broker accepted."""
         self._refused: float = math.inf
@@ -89,7 +89,7 @@ class BatchLimits:
         return min(batch.size + size, self.full) if joins_at <= batch.joins_until else 0
 
     def first_limit(self, now: float, is_next: bool) -> int:  # noqa: FBT001 - a name costs as much as the call
-        """Return the limit of a batch opened at *now*: `ready`, or half of it while its broker is busy (*is_next*)."""
+        """Return the limit of a batch opened at *now*: `ready`, or half of `ready` while the broker is busy (*is_next*)."""
         if self.cap < math.inf and now >= self._next_trial_at and (trial := self._trial(now)) > self.cap:
             self._tried_at, self._next_trial_at = now, now + TRIAL_S
             return int(min(trial, self._settings.batch_max_bytes) / self.rate)
@@ -120,7 +120,7 @@ class BatchLimits:
         size = self.counted(batch)
         if size >= self._refused:
             if batch.created_at < self._tried_at:
-                return True  # opened before the refusal: another broker may have a higher limit
+                return True  # the batch is older than the refusal: another broker may allow more
             self._refused = math.inf
         self._accepted = max(self._accepted, size)
         if size > self.cap:
@@ -183,9 +183,9 @@ class MissingPartitions:
         self.has_same_id: bool = has_same_id
         """True if the answers have the topic id that the records were appended under."""
         self.has_other_id: bool = False
-        """True if the answers have a topic id other than that of the append."""
+        """True if the answers have a topic id other than the topic id of the append."""
         self.are_deleted: bool = False
-        """True once the evidence is sufficient."""
+        """True once the evidence proves the deletion of the partitions."""
         self._since: float | None = None
         self._first_node = -1
 
@@ -214,7 +214,7 @@ class _Queues(dict[int, PartitionQueue]):
     __slots__ = ("_topic",)
 
     def __init__(self, topic: TopicQueues) -> None:
-        self._topic = topic  # a bound method would be one more object per topic for the collector
+        self._topic = topic  # a bound method would be one more object per topic for the garbage collector
 
     def __missing__(self, partition: int) -> PartitionQueue:
         queue = self[partition] = self._topic.make_queue(partition)
@@ -265,14 +265,14 @@ class TopicQueues(TopicFields):
         """Lock of the waiting calls. Other calls append only while no call holds the lock."""
         self.awaiting_partition: dict[QueuedCall, int] = {}
         """Calls that left the queue of the lock to wait for a missing partition, each with the partition."""
-        self.pending_calls: dict[object, None] = {}  # an empty dict is not tracked by the collector; a set is
+        self.pending_calls: dict[object, None] = {}  # the garbage collector tracks even an empty set
         """Pending calls, queued or not."""
         self.used_until: float = 0.0
         """Time up to which the metadata counts the topic as in use (loop clock)."""
         self.sticky: PartitionQueue | None = None
         """Queue of the sticky partition, or None before the first record without a key and partition."""
         self.by_partition: Mapping[int, PartitionQueue] = _Queues(self)
-        """Existing queues by partition. An index creates a missing queue; `get` returns None instead."""
+        """Existing queues by partition. `[]` creates a missing queue; `get` returns None for a missing queue."""
         self._settings = settings
         self._identities = identities
         self._stalled = stalled
@@ -320,7 +320,7 @@ class TopicQueues(TopicFields):
         self._has_several_leaders = (
             self._settings.partitioning_is_adaptive and len(set(leaders) - {NO_LEADER}) > 1
         )
-        self.leaders = leaders  # last: a topic with leaders counts as known
+        self.leaders = leaders  # `leaders` is set last: a topic with leaders counts as known
         changed = []
         for partition, queue in self.by_partition.items():
             leader = self._leader(partition)
@@ -367,7 +367,7 @@ class TopicQueues(TopicFields):
             queue.sequences.retire(self._identities)
 
     def refused(self, batch: Batch, part: int, now: float) -> None:
-        """Limit all batches, also open ones, after the refusal of *batch*; *part* is the size of its larger half."""
+        """Limit all batches, even open batches, after the refusal of *batch*; *part* is the size of its larger half."""
         self.limits.refused(batch, part, now)
         for queue in self.by_partition.values():
             if queue.open is not None:
@@ -399,9 +399,9 @@ class TopicQueues(TopicFields):
         return self.sticky
 
     def _elsewhere(self) -> int:
-        """Return a random partition other than the sticky one; with adaptive partitioning, the better of two."""
+        """Return a random partition other than the sticky partition; adaptive: the better of two random partitions."""
         current = self.sticky.partition if self.sticky is not None else None
-        # No partition: the topic was deleted while a call waited to append. The topic may be created again.
+        # A topic without partitions was deleted while a call waited to append, and may be created again.
         candidates = self._choice() or range(len(self.leaders)) or (current or 0,)
         partition = _any_but(current, candidates)
         if self._settings.partitioning_is_adaptive:
@@ -421,7 +421,7 @@ class TopicQueues(TopicFields):
     def _choice(self) -> Sequence[int]:
         """Return the partitions for records without a key.
 
-        Partitions of stalled leaders are left out, then those outside the client's rack, unless no partition would remain.
+        First partitions of stalled leaders, then partitions led outside the client's rack are left out, unless none remain.
         """
         choice = self.available
         if self._stalled is not None and (stalled := self._stalled()):
@@ -440,7 +440,7 @@ class TopicQueues(TopicFields):
         return max(self.limits.ready, size // max(1, len(self._choice())))
 
     def _leader(self, partition: int) -> int:
-        # A recreated topic may have fewer partitions: records for the others fail with the evidence in `missing`.
+        # A recreated topic may have fewer partitions: records for missing partitions fail with the evidence in `missing`.
         return self.leaders[partition] if partition < len(self.leaders) else NO_LEADER
 
 

@@ -25,7 +25,7 @@ from aioproducer.errors import BufferTimeout, MetadataTimeout, ProducerError
 from aioproducer.types import Headers
 
 REFUSALS: Final = (ProducerError, ValueError, asyncio.CancelledError)
-"""Exceptions that end a waiting call; every other exception has interrupted it."""
+"""Exceptions that end a waiting call regularly; every other exception interrupts the call at any point."""
 
 
 def has_partition(queues: TopicQueues, partition: int | None) -> bool:
@@ -52,7 +52,7 @@ class WaitingCall(QueuedCall):
 
     `begin` sets the call up, `enter` counts its records, `take_turn` and `reserve` wait, and `end` always follows.
     All waits of a turn share one deadline: `max_block_ms` bounds metadata, serializers and memory together. A cancelled or
-    late call leaves nothing behind. If the producer is closed meanwhile, the call raises the producer's error.
+    late call keeps no memory and no lock. If the producer is closed during a wait, the call raises the producer's error.
     """
 
     __slots__ = (
@@ -72,9 +72,9 @@ class WaitingCall(QueuedCall):
     argument: str
     """Name of the argument with the partition, for messages."""
     deadline: float
-    """End of the present wait (loop clock)."""
+    """Deadline of the call's waits (loop clock)."""
     lock: AppendLock
-    """Lock of the call's turn: the topic's, or the lock of the serializer from inside which the call was made."""
+    """Lock of the call's turn: the topic's lock; for a call made inside a serializer, the lock of this serializer."""
 
     def begin(self, queues: TopicQueues, accumulator: Accumulator, updater: MetadataUpdater) -> None:
         """Set the topic, and the objects that the waits use."""
@@ -90,7 +90,7 @@ class WaitingCall(QueuedCall):
         self._accumulator.enter(self, self.queues, records)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Leave the queue, release the lock and return memory, after *error* at any point. May be called repeatedly."""
+        """Leave the queue, release the lock and return memory, also after an *error* at any point. `end` may be repeated."""
         self.queues.awaiting_partition.pop(self, None)
         self.lock.withdraw(self)
         if error is not None:
@@ -102,8 +102,8 @@ class WaitingCall(QueuedCall):
     async def take_turn(self, deadline: float) -> bool:
         """Wait until the topic's partitions are known and only this call appends, at most until *deadline* (loop clock).
 
-        The call queues behind all earlier calls, and `end_turn` follows. Return True, without the turn, if another call has
-        appended the record.
+        The call queues behind all earlier calls, and `end_turn` must follow. Return True, without the turn, if another call
+        has appended the record.
 
         Raises: BufferTimeout, MetadataTimeout; ValueError for a partition that does not exist; the cluster's error for the
             topic.
@@ -143,10 +143,10 @@ class WaitingCall(QueuedCall):
         self._check_open()
 
     async def serialize(self) -> None:
-        """Await the serializers of a record with the lock, before the partition is chosen; no-op in other calls."""
+        """Await the record's serializers, after taking the lock and before choosing the partition; no-op by default."""
 
     async def awaited(self, serialization: Serialization) -> Contents:
-        """Await *serialization* with the lock, at most until the deadline, and check producer and topic again.
+        """Await *serialization* while holding the lock, at most until the deadline; check producer and topic again.
 
         Raises: SerializationError, SerializerTimeout, BufferTimeout, and the errors of `recheck`.
         """
@@ -161,7 +161,7 @@ class WaitingCall(QueuedCall):
         return contents
 
     async def reserve(self, size: int) -> int:
-        """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call has made the attempt.
+        """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call has appended.
 
         An earlier call that is back in the queue before the memory is free appends first. Raises: BufferTimeout.
         """
@@ -182,9 +182,9 @@ class WaitingCall(QueuedCall):
                 raise self._late(f"{size:,} of buffer_memory={memory.limit:,} bytes") from None
 
     async def _await_partition(self) -> None:
-        """Wait outside the queue for the partition, which may have been added; return once the call is queued again.
+        """Wait outside the queue for the partition, which may be new; return once the call is queued again.
 
-        Raises: ValueError if two brokers, asked after the call, deny the partition.
+        Raises: ValueError if two brokers, asked after the start of the call, deny the partition.
         """
         queues, partition = self.queues, self.partition
         assert partition is not None, "every known topic has a partition"
@@ -195,7 +195,7 @@ class WaitingCall(QueuedCall):
         except MetadataTimeout:
             if self.served is None:
                 raise
-            # The call was readmitted in the iteration of its timeout: `acquire` has the outcome.
+            # The call was readmitted in the loop iteration of its timeout: `acquire` has the outcome.
         queues.awaiting_partition.pop(self, None)
         if self.served is None and not has_partition(queues, partition):
             self._check_open()
@@ -211,7 +211,7 @@ class WaitingCall(QueuedCall):
         return kind(f"waited {waited_s:.3f} s for {what}; max_block_ms or the call's timeout_s ran out")
 
 
-@final  # callers compare the type: `isinstance` takes three times as long, for every record
+@final  # callers compare the type of every record: `isinstance` costs three times as much
 class PendingAppend(WaitingCall):
     """A checked record whose call has to wait: for the topic's metadata, for its turn, or for memory."""
 
@@ -248,9 +248,9 @@ class PendingAppend(WaitingCall):
         """*record*: topic, value, key, partition, headers and timestamp in milliseconds, all checked."""
         self.topic, self.value, self.key, self.partition, self.headers, self.timestamp_ms = record
         self.ready = ready
-        """The serialized record with its partition; serialized and chosen once."""
+        """The serialized record with its chosen partition; None before the record is prepared."""
         self.place: Place | None = None
-        """The record's place at its append; None before."""
+        """The record's place at its append; None before the append."""
         self.awaits: SerializerAwaits | None = None
         """Awaitable of a serializer that was called outside the call's turn."""
         self.contents: Contents | None = None
@@ -272,11 +272,11 @@ class PendingAppend(WaitingCall):
         self._prepare = prepare
         self._kind = kind
         self._serializers = serializers
-        # Serializers see the context variables of their call, also if another call makes the attempt.
+        # Serializers run with the context variables of their call, even if another call attempts the append.
         self._context = copy_context()
 
     def attempt(self) -> bool:
-        """Append the record for its call if that needs no waiting."""
+        """Append the record for its call if the append needs no waiting; return True if the record is appended."""
         accumulator = self._accumulator
         if accumulator.closed_for is not None or not has_partition(self.queues, self.partition):
             return False
@@ -292,7 +292,7 @@ class PendingAppend(WaitingCall):
         return True
 
     def append(self, reserved: int = 0) -> bool:
-        """Append the record once, with free or *reserved* memory; return False without memory. May be repeated."""
+        """Append the record with free or *reserved* memory; return False without memory. Repeated calls append once."""
         if self.place is None:
             ready, kind = self.prepared(), self._kind
             self.future = kind.waiter()

@@ -21,7 +21,7 @@ from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
 from aioproducer.types import Headers
 
 Group = tuple[PartitionQueue | None, Rows]
-"""Queue and its rows; None for the sticky partition."""
+"""Rows, and their queue; None in place of the queue means the sticky partition."""
 
 USER_CODE_SLICE_S: Final = 0.004
 """Maximum time of user code for consecutive records before the call yields to the event loop, in seconds."""
@@ -30,9 +30,9 @@ CHECK_EVERY: Final = 8
 
 
 class Preparing:
-    """Passes the rows of `send_many` calls through interceptors, serializers and partitioners. A failing row fails alone.
+    """Passes the rows of `send_many` calls through interceptors, serializers and partitioners. Each row fails alone.
 
-    With user code per record, each call processes as many rows as `USER_CODE_SLICE_S` allows, and returns their number.
+    With user code per record, a method processes as many rows as `USER_CODE_SLICE_S` allows, and returns their number.
     """
 
     def __init__(self, intake: Intake, *, accumulator: Accumulator) -> None:
@@ -42,10 +42,10 @@ class Preparing:
         self._partitioner = intake.settings.partitioner
         self._chooses_columns = chooses_columns(self._partitioner)
         self.begun: Begun | None = None
-        """Record behind the rows that the last call of `prepared` processed, if its serializer returned an awaitable."""
+        """Record after the rows processed by the last call of `prepared`, if the record's serializer returned an awaitable."""
 
     def prepared(self, rows: Rows, call: SendManyCall) -> tuple[Rows, int]:
-        """Intercept, serialize and measure the first of *rows*; return the valid ones and the number of rows processed."""
+        """Intercept, serialize and measure the first of *rows*; return the valid rows and the number of processed rows."""
         taken, self.begun = len(rows), None
         if self._interceptors:
             rows, taken = self._intercepted(rows, call)
@@ -75,15 +75,15 @@ class Preparing:
         return pending
 
     def measured(self, rows: Rows, call: SendManyCall) -> Rows:
-        """Return serialized *rows* with their sizes, without the rows that are too large, which fail."""
+        """Return serialized *rows* with their sizes; rows that are too large fail and are left out."""
         rows = replace(rows, sizes=sizes(rows.values, rows.keys, rows.headers))
         if max(rows.sizes, default=0) > self._accumulator.settings.largest_record:
             rows = self._without_too_large(rows, call)
         return rows
 
     def grouped(self, queues: TopicQueues, rows: Rows, call: SendManyCall) -> tuple[list[Group], int]:
-        """Return the first of *rows* grouped by queue, in order within each, and the number of rows processed."""
-        if not rows:  # all have failed
+        """Return the first of *rows* grouped by queue, in order within each group, and the number of processed rows."""
+        if not rows:  # all rows have failed
             return [], 0
         if rows.partitions is None and rows.keys is None and self._partitioner.keyless_is_sticky:
             return [(None, rows)], len(rows)
@@ -115,7 +115,7 @@ class Preparing:
             self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error())
 
     def _in_time(self, records: int) -> Iterator[int]:
-        """Yield 0, 1, 2, … up to *records* - 1, and stop when the time is up."""
+        """Yield 0, 1, 2, … up to *records* - 1, and stop early after `USER_CODE_SLICE_S`."""
         now = self._intake.loop.time
         until = now() + USER_CODE_SLICE_S
         for start in range(0, records, CHECK_EVERY):
@@ -250,14 +250,14 @@ class Preparing:
         partitions = rows.partitions if isinstance(rows.partitions, Sequence) else repeat(None)
         asks = partitions is not rows.partitions or None in partitions
         numbers = self._in_time(len(rows)) if asks else range(len(rows))
-        for index, key, partition in zip(numbers, keys, partitions):  # noqa: B905 - some are endless
+        for index, key, partition in zip(numbers, keys, partitions):  # noqa: B905 - `repeat` is endless
             taken = index + 1
             try:
                 if partition is None:
                     queue = self._intake.choose(queues, key)
                 elif partition < existing:
                     queue = queues[partition]
-                else:  # chosen by an interceptor; partitions of the caller are checked before
+                else:  # an interceptor chose the partition; the caller's partitions are already checked
                     raise ProducerError(str(no_such_partition("partition", rows.topic, partition, existing)))  # noqa: TRY301
             except ProducerError as error:
                 self.fail(rows.take([index]), error, call)
@@ -267,7 +267,7 @@ class Preparing:
             except KeyError:
                 indices[queue] = [index]
         if None in indices and len(indices) > 1:
-            # Keyless records must keep their order, so they share one partition with its other records.
+            # Keyless records must keep their order, so all keyless records get one partition.
             free = indices.pop(None)
             queue = queues.switch()
             indices[queue] = sorted(indices.get(queue, []) + free)

@@ -1,4 +1,4 @@
-"""Staggered attempts, of which the first success wins."""
+"""Staggered attempts; the first successful attempt wins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED_TIMEOUT_S: Final = 1.0
 
 
 class Attempt(NamedTuple, Generic[T]):
-    """One attempt at a result."""
+    """One attempt to obtain a result."""
 
     name: str
     """Name of the attempt, for errors."""
@@ -58,9 +58,9 @@ class Refusals:
         self._noted.append(error)
 
     def permit(self, *, is_silent: bool) -> bool:
-        """Return True if one more address may be asked in addition to the pending ones.
+        """Return True if one more address may be asked in addition to the addresses of pending attempts.
 
-        If *is_silent*, the pending attempts had their time and are not counted.
+        If *is_silent*, the time for the pending attempts is over, and pending attempts are not counted.
         """
         if not self.count:
             return True
@@ -68,11 +68,11 @@ class Refusals:
 
     @property
     def is_final(self) -> bool:
-        """True if every address that was asked refused, or *most* addresses refused. Another bootstrap would be refused as well."""
+        """True if all asked addresses, or *most* addresses, refused the login. Another bootstrap would also be refused."""
         return self._refused > 0 and (not self._others or self._refused >= self._most)
 
     def timeout_s(self, elapsed_s: float) -> float:
-        """Return the time for the other addresses to answer; infinity before a refusal and without a limit."""
+        """Return the time for the other addresses to answer; infinity before a refusal or without a limit of refusals."""
         return max(REFUSED_TIMEOUT_S, elapsed_s) if self.count and isfinite(self._most) else inf
 
     def _ended(self, attempt: asyncio.Task[Any]) -> None:
@@ -93,14 +93,15 @@ async def first_success(
     extended: Callable[[], float] = lambda: 0.0,
     refusals: Refusals | None = None,
 ) -> T:
-    """Return the first result. An attempt starts when the previous attempt fails, or its `timeout_s` is over.
+    """Return the first result of an attempt. An attempt starts when the previous fails, or its `timeout_s` is over.
 
-    A later time that *extended* returns replaces *deadline*. The other attempts are cancelled, and have ended
+    A later time that *extended* returns replaces *deadline*. The running attempts are cancelled, and have ended
     when this call returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. A
     refusal gives the running attempts as much time as had passed before the refusal, and at least `REFUSED_TIMEOUT_S`.
 
     Raises: ConnectionFailed, *failure* with the cause of each attempt, when all have failed or at *deadline* (loop clock);
-        AuthenticationFailed with this text if AuthenticationFailed is one of the causes. Any other exception ends the call at once.
+        AuthenticationFailed, also with *failure*, if one cause is AuthenticationFailed. An attempt that raises anything
+        other than a ProducerError ends the call at once.
     """
     loop = asyncio.get_running_loop()
     began_at = loop.time()
@@ -142,8 +143,8 @@ def failed(
 ) -> ProducerError:
     """Return the error of attempts that have all failed: *failure*, and per attempt its name and cause (None: no answer).
 
-    AuthenticationFailed if it is one of the causes: it requires action by the user, while other failures may be
-    temporary.
+    The error is AuthenticationFailed if one cause is AuthenticationFailed: a refusal requires action by the user, while
+    other failures may be temporary.
     """
     causes_text = "; ".join(_described(name, cause) for name, cause in causes) or "no address was asked"
     refusal = next((cause for _, cause in causes if isinstance(cause, AuthenticationFailed)), None)
@@ -151,7 +152,7 @@ def failed(
         error: ProducerError = ConnectionFailed(f"{failure}: {causes_text}")
         error.__cause__ = next((cause for _, cause in causes if cause is not None), None)
     elif len({str(cause) for _, cause in causes}) == 1:
-        return refusal  # which concerns this client, or there is one address
+        return refusal  # equal causes: the refusal concerns this client, or there is one address
     else:
         error = type(refusal)(f"{failure}: {causes_text}", broker=refusal.broker, mechanism=refusal.mechanism)
         error.__cause__ = refusal

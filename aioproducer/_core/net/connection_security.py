@@ -49,7 +49,7 @@ class ConnectionSecurity:
 
     @property
     def next_login_at(self) -> float:
-        """Time of the next authentication after a refusal (loop clock); in the past if none is delayed."""
+        """Time of the next authentication after a refusal (loop clock); in the past if no authentication is delayed."""
         return 0.0 if self.authentication_backoff is None else self.authentication_backoff.next_at
 
     def failed(self, address: Address) -> None:
@@ -58,10 +58,10 @@ class ConnectionSecurity:
             self.authentication_backoff.failed(address)
 
     async def dial(self, dial: Dial, address: Address, make_protocol: MakeProtocol) -> None:
-        """Dial *address*, and connect the protocol made by *make_protocol*, over TLS if configured.
+        """Dial *address*, and connect the protocol made by *make_protocol*, over TLS if TLS is configured.
 
-        Raises: as *dial*; AuthenticationFailed, ConnectionFailed if the TLS handshake fails. Cancelling leaves no
-            connection open.
+        Raises: the exceptions of *dial*; AuthenticationFailed or ConnectionFailed if the TLS handshake fails. A
+            cancellation leaves no connection open.
         """
         if self.authentication_backoff is not None:
             await self.authentication_backoff.admit(address)
@@ -140,7 +140,7 @@ class _Early(asyncio.Protocol):
     error: Exception | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record the loss."""
+        """Record the loss of the transport."""
         self.is_lost, self.error = True, exc
 
 

@@ -1,6 +1,6 @@
 """Pool of connections: one per node, opened in the background, with a backoff after a failure.
 
-No method waits for a connection. Callables report each connected node and each failure.
+No method waits for a connection. The pool reports each connected node and each failure to callables of its creator.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 REFUSAL_TIMEOUT_S: Final = 3.5
-"""Time of refused logins before sends of a running producer fail, in seconds. Changed credentials may reach one side
-late. Logins are tried after 1 s and 3 s (`authentication.py`); sends fail within 5 s."""
+"""Time from the first refused login until sends of a running producer fail, in seconds. Changed credentials may reach
+client or broker late. Logins are tried after 1 s and 3 s (`authentication.py`); sends fail within 5 s."""
 RETIRED_TIMEOUT_S: Final = 2.0
-"""Longest wait for responses of a node that moved or left, in seconds. Its old address may stay silent."""
+"""Longest wait for responses of a node that moved or left, in seconds. An abandoned address may stay silent."""
 
 
 class RefusedLogins(NamedTuple):
@@ -77,7 +77,8 @@ class Pool:
         """The callables must not wait or raise.
 
         *on_connected* receives the id of a node once `get` returns its connection. *on_disconnected* receives the id of
-        a node after the loss of its connection or a failed attempt, with the error; None if the pool closed it.
+        a node after the loss of its connection or a failed attempt, and the error; None if the pool closed the
+        connection.
         """
         self._settings = settings
         self._security = security
@@ -92,7 +93,7 @@ class Pool:
         self._cluster_id: str | None = None
         self._checks_node = False
         """True if the newest connection was to a broker with ApiVersions v5."""
-        self._open: set[Connection] = set()  # also retired connections with calls in flight
+        self._open: set[Connection] = set()  # includes retired connections with calls in flight
         self._tasks: set[asyncio.Task[None]] = set()
         # futures of closed connections whose sockets are still open
         self._closing_sockets: set[asyncio.Future[None]] = set()
@@ -100,14 +101,14 @@ class Pool:
         self._closed = False
 
     def get(self, node_id: int) -> Connection | None:
-        """Return the connection of the node if requests can be sent on it now."""
+        """Return the connection of the node; None if the connection accepts no requests now."""
         node = self._nodes.get(node_id)
-        # Read once: metrics call this from other threads.
+        # `node.connection` is read once: metrics call `get` from other threads.
         connection = None if node is None else node.connection
         return connection if connection is not None and connection.accepts_calls() else None
 
     def connect_soon(self, node_id: int, address: Address) -> None:
-        """Start connecting, unless the node is connected, connecting or in its backoff.
+        """Start connecting to the node, unless the node is connected, connecting or in its backoff.
 
         The address of `follow` overrides *address*, which may be older.
         """
@@ -131,12 +132,12 @@ class Pool:
 
     @as_step
     def follow(self, addresses: Mapping[int, Address], cluster_id: str | None = None) -> None:
-        """Move to *addresses*, those of all nodes in the newest metadata, and retire connections to other addresses.
+        """Move to *addresses* of all nodes in the newest metadata, and retire connections to other addresses.
 
-        New connections have to be to nodes of the cluster *cluster_id*; None disables the check.
+        Each new connection must lead to a node of the cluster *cluster_id*; None disables the check.
 
         A node that moved is dialled immediately if it was connected, connecting or backing off. A node that left is
-        dropped once, and its dial is cancelled. Later dials of that node are allowed.
+        dropped once, and its dial is cancelled. Later dials of a node that left are allowed.
         """
         before, self._addresses, self._cluster_id = self._addresses, addresses, cluster_id
         for node_id, node in tuple(self._nodes.items()):
@@ -158,7 +159,7 @@ class Pool:
                     self.connect_soon(node_id, address)
 
     def adopt(self, connection: Connection, node_id: int, address: Address) -> bool:
-        """Adopt *connection*, opened to *address* outside of the pool; return False if the pool has no use for it."""
+        """Adopt *connection*, opened to *address* outside of the pool; return False if the pool cannot use *connection*."""
         if self._closed or connection.closed:
             return False
         node = self._nodes.setdefault(node_id, _Node(address))
@@ -170,7 +171,7 @@ class Pool:
         return True
 
     def take_over(self, connections: Iterable[tuple[Address, Connection]]) -> None:
-        """Adopt *connections* released by another pool; close unusable connections and those idle for too long."""
+        """Adopt *connections* released by another pool; close unusable connections and connections idle for too long."""
         now = asyncio.get_running_loop().time()
         for address, connection in connections:
             connection.on_closed = self._lost  # `close` of this pool also waits for unusable connections
@@ -199,7 +200,7 @@ class Pool:
         return None if node is None else node.next_attempt_at
 
     def last_error(self, node_id: int) -> ProducerError | None:
-        """Return the error of the last attempt; None after a success."""
+        """Return the error of the last connection attempt or connection; None once the node is connected."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 
@@ -220,7 +221,7 @@ class Pool:
         return list(self._nodes)
 
     def counts_for(self, node_id: int) -> bool:
-        """True while a connection to the node may still change its counters: it is open, or a socket is being closed."""
+        """True while a connection to the node is open, or a socket is being closed: the node's counters may still change."""
         return bool(self._closing_sockets) or any(each.node_id == node_id for each in self._open)
 
     @property
@@ -305,7 +306,7 @@ class Pool:
             )
         except ProducerError as error:
             self._failed(node_id, node, error)
-        except asyncio.CancelledError:  # by `forget` or `close`
+        except asyncio.CancelledError:  # `forget`, `start_over` or `close` cancelled the task
             raise
         except BaseException as error:  # KeyboardInterrupt: the event loop may continue
             self._failed(node_id, node, ConnectionFailed(f"{node.address}: interrupted by {error!r}"))
@@ -352,7 +353,7 @@ class Pool:
         node_id = connection.node_id
         node = self._nodes.get(node_id)
         if node is None or node.connection is not connection:
-            return  # forgotten, or moved to another address: reported before
+            return  # the pool has already reported that the node was forgotten or moved
         node.connection = None
         if error is not None:
             retry_in_s = self._back_off(node, error, attempt=0)
@@ -427,12 +428,12 @@ class ConnectionCache:
         self._connections += connections
 
     def take(self) -> list[tuple[Address, Connection]]:
-        """Return the kept connections, and forget them. Brokers may have closed some."""
+        """Return the kept connections, and forget them. Brokers may have closed some of the connections."""
         taken, self._connections = self._connections, []
         return taken
 
     async def close(self) -> None:
-        """Close the kept connections and the security."""
+        """Close the kept connections and their `ConnectionSecurity`."""
         if self.security is not None:
             self.security.close()
         await close_all(*(connection for _, connection in self.take()))
