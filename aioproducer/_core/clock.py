@@ -25,12 +25,12 @@ TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
 TURN_AFTER_RECORDS: Final = 5_000
 """Records that `enqueue` calls may append before they yield: 600 KB of values of 100 bytes, which take 2 ms.
 
-Compressed records are multiplied by their compression ratio: an earlier turn costs worker threads more waits for the GIL."""
+The compression ratio multiplies the number of records: earlier yields cost worker threads more waits for the GIL."""
 ITERATIONS: Final = 3
-"""Event-loop iterations per yield: the sender writes, responses are read, and the sender uses the memory that they released."""
+"""Event-loop iterations per yield: the sender writes, responses release memory, and the sender uses the memory."""
 
 TIMER_ITERATIONS: Final = 3
-"""Most iterations of the event loop between a timer of the sender and its turn. A timer of the program that is due at the
+"""Most iterations of the event loop between a timer and the turn of the sender. A timer of the program that is due at the
 same moment resumes a task, the task starts a second task, and the second task appends a record."""
 
 
@@ -61,7 +61,7 @@ class LoopClock(ClockFields):
         self.known_ms: int = 0
 
     def now_ms(self) -> int:
-        """Return the time; the second reading in a millisecond holds for the rest of the iteration."""
+        """Return the time in milliseconds; the second reading in a millisecond holds for the rest of the iteration."""
         if self.known_ms:
             return self.known_ms
         now = wall_ms()
@@ -104,7 +104,7 @@ class YieldPolicy:
     def check(self, now: float, free: int, rate: float, size: float) -> None:
         """Update `should_yield` from the time *now*, the *free* memory and the *size* of a record, both in bytes.
 
-        *rate* is the compression ratio of the topic. The result is an estimate: the memory is that of all topics, and memory
+        *rate* is the compression ratio of the topic. The result is an estimate: all topics share the memory, and memory
         returned meanwhile is not counted.
         """
         if self._began_at is None:
@@ -131,7 +131,7 @@ class Wakeup:
 
     An `asyncio.Event` under `asyncio.timeout_at` costs three times as much, for every request. Timers stay from one wait to
     the next, because later deadlines are usually later than the set timers, so the wake-up may ring too early. A timer for
-    an earlier deadline is set beside the later ones: cancelled timers stay in asyncio's heap and slow down every timer.
+    an earlier deadline is set beside the later timers: cancelled timers stay in asyncio's heap and slow down every timer.
     """
 
     __slots__ = (
@@ -149,19 +149,19 @@ class Wakeup:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._ready = ready_handles(loop)
-        self._context = copy_context()  # other tasks set the timers
+        self._context = copy_context()  # the context of the creator, because other tasks set the timers
         self._is_paused = False
         self.has_rung: bool = False
-        """True from a ring until its task, or `consume`, receives it."""
+        """True from a ring until the waiting task, or `consume`, receives the ring."""
         self._timers: list[tuple[float, TimerHandle]] = []
         """Timers with their times, the earliest last. A uvloop handle that is due immediately has no time."""
         self._rings_at = inf
         self._waiter: Future[None] | None = None
         self.on_time: Callable[[], None] | None = None
-        """Called at the time of `ring_at` in place of `ring`; None for `ring`."""
+        """Callable in place of `ring` at the time of `ring_at`; None for `ring`."""
 
     def ring(self) -> None:
-        """End the present wait, or the next one before it begins."""
+        """End the present wait; without a present wait, the next wait ends immediately."""
         self.has_rung = True
         if not self._is_paused and self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
@@ -171,7 +171,7 @@ class Wakeup:
         self._is_paused = True
 
     def resume(self) -> None:
-        """Deliver a deferred ring, if there is one."""
+        """Deliver a ring that was deferred since `pause`, if any."""
         self._is_paused = False
         if self.has_rung:
             self.ring()
@@ -192,7 +192,7 @@ class Wakeup:
             self._rings_at = until
 
     async def wait(self, until: float) -> None:
-        """Wait for a ring, at most until *until* as in `ring_at`."""
+        """Wait for a ring, at most until *until* (loop clock); a timer may ring earlier."""
         if not self.has_rung:
             self.ring_at(until)
             self._waiter = self._loop.create_future()
@@ -203,7 +203,7 @@ class Wakeup:
         self.has_rung = False
 
     def forget(self) -> None:
-        """Cancel the timers; the next wait with a deadline sets a new one."""
+        """Cancel the timers; the next wait with a deadline sets a new timer."""
         for _, timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -225,10 +225,10 @@ class Wakeup:
 
 
 def running_loop_of(loop: AbstractEventLoop) -> Callable[[], AbstractEventLoop]:
-    """Return `get_running_loop`, or a faster function for *loop*, which runs here.
+    """Return `get_running_loop`, or a faster function for *loop*, which runs in this thread.
 
-    Before Python 3.12 `get_running_loop` calls getpid each time to detect a forked child. Here a fork hook detects
-    the child.
+    Before Python 3.12 every call of `get_running_loop` calls getpid to detect a forked child. The faster function
+    detects a forked child by a fork hook.
     """
     if sys.version_info >= (3, 12):
         return get_running_loop
@@ -248,8 +248,8 @@ def python_running_loop_without_getpid(
         return ask
 
     def running_loop() -> AbstractEventLoop:
-        # `BaseEventLoop.run_forever` sets `_thread_id`. Event loops of GUIs override that method and leave None, and greenlets
-        # have thread ids of their own: `ask` decides then.
+        # `BaseEventLoop.run_forever` sets `_thread_id`. GUI event loops override `run_forever` and leave None, and
+        # greenlets have their own thread ids: `ask` decides for GUI event loops and greenlets.
         if loop._thread_id == get_ident() and process[0] is present:  # noqa: SLF001
             return loop  # type: ignore[no-any-return]
         return ask()

@@ -18,7 +18,7 @@ _by_number: Final = attrgetter("number")
 
 
 class QueuedCall:
-    """A call in the queue of an `AppendLock`. It may leave the queue, and come back in front of later calls."""
+    """Call in the queue of an `AppendLock`. A call may leave the queue, and come back in front of later calls."""
 
     __slots__ = ("number", "served")
 
@@ -36,14 +36,14 @@ class QueuedCall:
         self.number = next(_numbers)
 
     def attempt(self) -> bool:
-        """Append the records of the call if that needs no waiting; return True if nothing is left to do."""
+        """Append the records of the call if the append needs no waiting; return True if all records are appended."""
         return False
 
 
 class AppendLock(LockFields):
-    """A fair lock. A call that releases it makes the attempts of the calls behind it.
+    """A fair lock. A call that releases the lock makes the attempts of the waiting calls.
 
-    An `asyncio.Lock` wakes one waiter per iteration, so hundreds of tasks that had to wait once would queue for good.
+    An `asyncio.Lock` wakes one waiter per iteration, so hundreds of tasks that had to wait once would queue forever.
     """
 
     __slots__ = ("_holder", "_line")
@@ -53,10 +53,10 @@ class AppendLock(LockFields):
         """True if a call holds the lock. No call waits for a free lock."""
         self._holder: QueuedCall | None = None
         self._line: dict[QueuedCall, asyncio.Future[bool]] = {}
-        """The waiting calls in the order of their numbers, each with its `served`. A call may leave the middle.
+        """The waiting calls in the order of their numbers, with `served` as value. Calls may leave the middle of the queue.
 
-        An OrderedDict once a call waits: finding the first key of a dict gets slower with each removal. Until then
-        an empty dict, because the collector does not track one.
+        The queue is an OrderedDict once a call waits: finding the first key of a dict gets slower with each removal.
+        Before the first wait the queue is an empty dict, which the garbage collector does not track.
         """
 
     @property
@@ -65,12 +65,12 @@ class AppendLock(LockFields):
         return self.held + len(self._line)
 
     async def acquire(self, call: QueuedCall, deadline: float) -> bool:
-        """Wait until *call* holds the lock, and return False; `release` follows.
+        """Wait until *call* holds the lock, and return False; the caller must `release` the lock.
 
         Return True, without the lock, if another call made the attempt of *call* and the attempt succeeded.
-        Raises the error of that attempt.
 
-        Raises: TimeoutError once the loop's clock passes *deadline*. A late or cancelled call leaves the queue.
+        Raises: the error of an attempt by another call; TimeoutError once the loop's clock passes *deadline*. A late or
+            cancelled call leaves the queue.
         """
         if call.served is None and not self.held:
             self._holder = call
@@ -88,7 +88,7 @@ class AppendLock(LockFields):
             call.served = None
 
     def readmit(self, calls: Iterable[QueuedCall]) -> None:
-        """Return *calls* that left the queue to the positions of their numbers; `acquire` continues to wait for the lock."""
+        """Put *calls* that left the queue back at the positions of their numbers; `acquire` continues to wait."""
         for call in calls:
             call.served = self._enqueue(call)
         self._line = OrderedDict((call, self._line[call]) for call in sorted(self._line, key=_by_number))
@@ -97,35 +97,35 @@ class AppendLock(LockFields):
             self.release()
 
     def is_first(self, call: QueuedCall) -> bool:
-        """Return True if no earlier call waits. A call that left the queue may have come back."""
+        """Return True if no earlier call waits. An earlier call that left the queue may have come back."""
         first = next((each for each, served in self._line.items() if not served.done()), call)
         return first.number >= call.number
 
     def withdraw(self, call: QueuedCall) -> None:
-        """Drop *call* from the queue, and release the lock if *call* holds it. May be called repeatedly."""
+        """Drop *call* from the queue, and release the lock if *call* holds the lock. Repeated calls have no effect."""
         self._line.pop(call, None)
         is_orphan = self.held and self._holder is None  # an exception interrupted `readmit`
         if self._holder is call or is_orphan:
             self.release()
 
     def release(self) -> None:
-        """Release the lock: make the attempts of waiting calls until one has to hold the lock itself.
+        """Release the lock: make the attempts of waiting calls until a call has to hold the lock itself.
 
-        An exception of a signal handler leaves all calls in the queue; a repeated call continues with the first one.
+        An exception of a signal handler leaves all calls in the queue; a repeated `release` continues with the first call.
         """
         before, self._holder = self._holder, None
         if before is not None and before in self._line and self._line[before].done():
-            del self._line[before]  # granted by a call that was interrupted directly afterwards
+            del self._line[before]  # another call granted the lock, and was interrupted directly afterwards
         while self._line:
             call, served = next(iter(self._line.items()))
             try:
-                if not served.done():  # else it was cancelled, or this was interrupted
+                if not served.done():  # an interrupted `release` or a cancellation may be first
                     served.set_result(call.attempt())
-            except asyncio.CancelledError:  # raised by user code, because this code awaits nothing
+            except asyncio.CancelledError:  # user code raised the error: this code awaits nothing
                 served.cancel()
             except (ProducerError, ValueError) as error:
                 served.set_exception(error)
-            except BaseException:  # perhaps of a signal handler: the call makes its attempt itself
+            except BaseException:  # a signal handler may have raised: the call makes its attempt itself
                 if not served.done():
                     served.set_result(False)
                 raise
@@ -150,7 +150,7 @@ class AppendLock(LockFields):
 
 
 class MemoryBudget(MemoryFields):
-    """Memory budget in bytes. Calls that wait for memory are served in their order.
+    """Memory budget in bytes. Calls that wait for memory are served in the order of their arrival.
 
     `free` and `waiters` are public: while no call waits, the append path charges the budget without a call.
     """
@@ -172,7 +172,7 @@ class MemoryBudget(MemoryFields):
         return self.limit - self.free
 
     async def take(self, size: int, deadline: float, owner: object = None) -> None:
-        """Take *size* bytes for *owner* after all earlier calls have their bytes; `use` follows.
+        """Take *size* bytes for *owner* after all earlier calls have their bytes; the caller must call `use`.
 
         Bytes granted to a cancelled or expired call are passed to the next waiter.
 
@@ -196,15 +196,15 @@ class MemoryBudget(MemoryFields):
             if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self.give_back(size)
             else:
-                with contextlib.suppress(ValueError):  # _serve() may have passed over it already
+                with contextlib.suppress(ValueError):  # _serve() may have removed the waiter already
                     self.waiters.remove(waiter)
-                self._serve()  # a large request that leaves may have blocked small ones
+                self._serve()  # a large request that leaves may have blocked small requests
             raise
         finally:
             self.waited_s += loop.time() - began_at
 
     def use(self, owner: object) -> int:
-        """Return the bytes taken for *owner*, which it appends with or gives back now."""
+        """Return the number of bytes taken for *owner*; the caller appends with these bytes, or gives them back, now."""
         return self.granted.pop(owner, 0)
 
     def forget(self, owner: object) -> None:
@@ -231,7 +231,7 @@ class MemoryBudget(MemoryFields):
             if size > self.free:
                 return
             if not granted.done():  # a cancelled call returns its bytes itself
-                if owner not in self.granted:  # else an exception interrupted this call before
+                if owner not in self.granted:  # an exception may have interrupted `_serve` after the grant
                     self.granted[owner] = size
                     self.free -= size
                 granted.set_result(None)

@@ -19,7 +19,7 @@ from aioproducer.errors import BrokerError, TimeoutReason
 from aioproducer.types import TopicPartition
 
 _by_order = attrgetter("order")
-_BACKOFF = BatchState.BACKOFF  # asked for each batch; see batch.py
+_BACKOFF = BatchState.BACKOFF  # a global, because every batch is compared with the state; see batch.py
 _BACKING_OFF: Final = TimeoutReason.BACKING_OFF
 _IN_FLIGHT_LIMIT: Final = TimeoutReason.IN_FLIGHT_LIMIT
 
@@ -29,7 +29,7 @@ SendObstacle: TypeAlias = Literal[
     TimeoutReason.PRODUCER_ID,
     TimeoutReason.TRANSACTION,
 ]
-"""Reasons of a partition's queue not to send a batch now."""
+"""Reasons for which the queue of a partition sends no batch now."""
 
 PROMPT_RETRIES: Final = 10
 """Number of immediate retries at a new leader."""
@@ -72,13 +72,13 @@ class PartitionQueue(QueueFields):
         self.topic_partition: TopicPartition = _new_place(topic, partition)
         self.leader: int = NO_LEADER
         self.batches: deque[Batch] | tuple[Batch, ...] = ()
-        """Batches without a sequence, the open batch last. The second batch makes it a deque, which takes 616 bytes."""
+        """Batches without a sequence, the open batch last. The second batch turns the tuple into a deque of 616 bytes."""
         self.open: Batch | None = None
         self.is_watched: bool = False
         """True while the accumulator checks the age of `open`."""
-        # A tuple, because the garbage collector would visit the empty lists of all partitions.
+        # `retrying` is a tuple, because the garbage collector would visit the empty lists of all partitions.
         self.retrying: tuple[Batch, ...] = ()
-        """Batches in backoff, the oldest first; they hold their sequences."""
+        """Batches in backoff, with their sequences, the oldest first."""
         self.in_flight: tuple[Batch, ...] = ()
         """Drained batches without an answer, the oldest first."""
         self.sealed_bytes: int = 0
@@ -91,13 +91,13 @@ class PartitionQueue(QueueFields):
         self.offered_to: int | None = None
         """Node with this queue among its ready partitions, or None."""
         self._settings = settings
-        # A copy: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
+        # This copy exists because a NamedTuple field costs three times as much as an attribute (Python 3.11 to 3.13).
         self._is_idempotent = settings.idempotent
         self._identities = identities
         self._next_order = 0
 
     def __str__(self) -> str:
-        """Return `topic-partition`, as Kafka's logs write it."""
+        """Return `topic-partition`, the form of Kafka's logs."""
         return str(self.topic_partition)
 
     def taken_bytes(self) -> int:
@@ -108,14 +108,14 @@ class PartitionQueue(QueueFields):
     def backlog_bytes(self) -> int:
         """Size of the batches that wait to be sent or for a response, in bytes."""
         size = 0
-        for line in (self.batches, self.retrying, self.in_flight):  # a generator costs twice as much
+        for line in (self.batches, self.retrying, self.in_flight):  # a generator costs twice as much as loops
             for batch in line:
                 size += batch.size
         return size
 
     @property
     def idle(self) -> bool:
-        """True without any batch. A queue without `batches` and `retrying` need not be offered."""
+        """True if the queue has no batch. The schedule needs no offer of a queue without `batches` and `retrying`."""
         return not (self.batches or self.retrying or self.in_flight)
 
     @property
@@ -163,7 +163,7 @@ class PartitionQueue(QueueFields):
         return not any(map(_may_be_known, behind))
 
     def is_confirmed(self, batch: Batch) -> bool:
-        """Return True if *batch* is in the log, because a later batch is."""
+        """Return True if *batch* must be in the log, because a later batch is in the log."""
         return self.sequences.confirms(batch.order, len(batch))
 
     def is_alone(self, batch: Batch) -> bool:
@@ -195,12 +195,12 @@ class PartitionQueue(QueueFields):
         return self.batches
 
     def next_order(self) -> Order:
-        """Return the position of a new batch, behind all earlier ones."""
+        """Return the position of a new batch, behind all earlier batches."""
         self._next_order += 1
         return (self._next_order,)
 
     def next_batch(self, now: float) -> Batch | SendObstacle | None:  # noqa: PLR0911 - one per reason
-        """Return the batch to send next, or the reason why none may be sent now; None if none is ready.
+        """Return the batch to send next, or the reason why no batch may be sent now; None if no batch is ready.
 
         Every event that ends a reason offers the queue to the schedule again.
         """
@@ -213,15 +213,15 @@ class PartitionQueue(QueueFields):
             # Two batches in flight could change places when the first one fails.
             return _IN_FLIGHT_LIMIT if in_flight else batch
         if batch.retry_at > now:
-            return _BACKING_OFF  # after a refusal of its sequence
+            return _BACKING_OFF  # a leader refused the sequence of the batch
         if in_flight and self.numbered - in_flight[0].numbered_before >= self._settings.max_in_flight:
-            # The broker remembers five batches per partition (KIP-98). The oldest batch in flight must be among them while
-            # it may need a retry, even if later batches are acknowledged.
+            # The broker remembers five batches per partition (KIP-98). The oldest batch in flight may need a retry, and
+            # must then be among the five remembered batches, even if later batches are acknowledged.
             return _IN_FLIGHT_LIMIT
         identities, sequences = self._identities, self.sequences
         if not (identities.bumps_partitions or identities.admits(self.topic_partition)):
             return TimeoutReason.TRANSACTION
-        # Nearly always the partition continues under its identity: only a change needs the call.
+        # The partition nearly always continues under its identity: only a change of identity needs `may_assign`.
         continues = sequences.identity is identities.current is not None and not sequences.needs_epoch_bump
         if not continues and not sequences.may_assign(identities, in_flight):
             if in_flight:
@@ -236,13 +236,14 @@ class PartitionQueue(QueueFields):
         if batch.retry_at > now:
             return _BACKING_OFF
         if self.in_flight and (not self._is_idempotent or self.in_flight[0].order < batch.order):
-            return _IN_FLIGHT_LIMIT  # one at a time until everything is in order again
+            return _IN_FLIGHT_LIMIT  # one batch at a time until all batches are in order again
         return self._to_probe(now) if self.must_probe_newest else batch
 
     def _to_probe(self, now: float) -> Batch | SendObstacle:
-        """Return the batch to send to a leader that denies the oldest batch in doubt: the newest first.
+        """Return the batch to send to a leader that denies the oldest batch in doubt: the newest batch first.
 
-        A leader restarted from its snapshot knows only the last batch, and its acknowledgement proves all earlier batches.
+        A leader restarted from its snapshot remembers only the last batch. Its acknowledgement of that batch proves the
+        earlier batches.
         """
         oldest = self.retrying[0]
         if self.is_confirmed(oldest):
@@ -264,7 +265,7 @@ class PartitionQueue(QueueFields):
             else:
                 self.batches = ()
                 if isinstance(batches, tuple):
-                    alone = batches  # one object less for the collector
+                    alone = batches  # the reused tuple saves the garbage collector an object
             self.seal(batch)
             if batch.withdrawn:
                 batch.leave_out_withdrawn()
@@ -291,7 +292,7 @@ class PartitionQueue(QueueFields):
             batch.persistence.reset_sequence_refusals()
 
     def follow_leader(self, now: float) -> float:
-        """Move retries forward for the new leader; return the time of the first one."""
+        """Move retries forward for the new leader; return the time of the first retry."""
         backing_off = [*self.retrying, *takewhile(lambda batch: batch.retry_at > now, self.batches)]
         for batch in backing_off:
             batch.retry_by(self.may_go_at(batch, now))
@@ -329,9 +330,9 @@ class PartitionQueue(QueueFields):
         self.renumber_retrying()
 
     def renumber_retrying(self) -> None:
-        """Take the sequences of those `retrying` batches that are certainly not in the log: each leaves a gap.
+        """Remove the sequences of `retrying` batches that are certainly not in the log: each removal leaves a gap.
 
-        Under its old sequence, a broker that does not know the identity would accept such a batch before earlier ones.
+        A broker without state of the identity would accept a batch with its old sequence before the earlier batches.
         """
         retrying, self.retrying = self.retrying, ()
         for batch in retrying:
@@ -354,7 +355,7 @@ class PartitionQueue(QueueFields):
             self.renumber_retrying()
 
     def remove(self, batch: Batch) -> None:
-        """Remove *batch* from its list."""
+        """Remove *batch* from the list of its state."""
         if batch.state in (BatchState.OPEN, BatchState.SEALED):
             self._as_deque().remove(batch)
             if self.open is batch:
@@ -365,7 +366,7 @@ class PartitionQueue(QueueFields):
             self.in_flight = without(self.in_flight, batch)
 
     def recover(self) -> list[Batch]:
-        """Complete or undo an append that an exception interrupted; return the batches in question.
+        """Complete or undo an append that an exception interrupted; return the batches that the append may have changed.
 
         Records without a waiter are dropped, a batch without records is removed, and the open batch is sealed.
         """
@@ -393,7 +394,7 @@ class PartitionQueue(QueueFields):
 
 
 def without(batches: tuple[Batch, ...], batch: Batch) -> tuple[Batch, ...]:
-    """Return *batches* without *batch*, which is one of them."""
+    """Return *batches* without *batch*, a member of *batches*."""
     index = batches.index(batch)
     return batches[:index] + batches[index + 1 :]
 

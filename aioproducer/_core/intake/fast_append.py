@@ -20,7 +20,7 @@ from aioproducer.errors import ProducerError
 from aioproducer.types import Headers, HeadersInput
 
 NO_HEADERS: Final = ()
-"""Default of the argument *headers* of every send method. CPython has one empty tuple, so `is` compares."""
+"""Default of the argument *headers* of every send method. CPython has one empty tuple, so `is` detects empty headers."""
 _NOT_FAST: Final = 2**62
 """Size that stands for a value, key or headers of another type: larger than every record of the fast path."""
 _TIMESTAMPS: Final = HIGHEST_TIMESTAMP + 1
@@ -31,7 +31,7 @@ Arguments: TypeAlias = tuple[str, Any, Any, int | None, HeadersInput, int | None
 
 
 class Append(Protocol):
-    """Entry of `send`, `enqueue` and `send_nowait`: one object per state of a producer."""
+    """Entry of `send`, `enqueue` and `send_nowait`; a producer has one object per state."""
 
     def append(self, kind: Kind[W], /, *record: *Arguments) -> W | PendingAppend:
         """Append a record and return its waiter, or return the record as a pending call if the call has to wait."""
@@ -39,9 +39,9 @@ class Append(Protocol):
 
 
 class FastAppend:
-    """Appends small records that need no conversion, serializer or interceptor; passes every other record on.
+    """Appends small records that need no conversion, serializer or interceptor; passes other records on.
 
-    A record that fails a check here is passed on as well: the general path repeats the checks and raises the errors.
+    A record that fails a check of the fast path is passed on: the general path repeats the checks and raises the errors.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class FastAppend:
         timestamp_ms: int | None,
         /,
     ) -> W | PendingAppend:
-        """Append a record, or pass the record on. Raises: as `Intake.append`."""
+        """Append a record, or pass the record to the general path. Raises: the errors of `Intake.append`."""
         is_new = False
         try:
             queues = self._topics[topic]
@@ -93,7 +93,7 @@ class FastAppend:
         except KeyError:
             is_new = True
         except (TypeError, RuntimeError):
-            pass  # a topic of another type, or a thread without an event loop
+            pass  # the topic has another type, or this thread has no event loop
         else:
             if here is not self._loop or not queues.leaders or queues.append_lock.held:
                 pass
@@ -143,12 +143,12 @@ class FastAppend:
         """Return True if *topic* has queues now: create them if the metadata has its partitions."""
         try:
             here = self._running_loop()
-        except RuntimeError:  # a thread without an event loop
+        except RuntimeError:  # this thread has no event loop
             return False
         return here is self._loop and type(topic) is str and self._known(topic) is not None
 
     def _queue(self, queues: TopicQueues, key: bytes | None, headers: Headers) -> PartitionQueue | None:
-        """Return the queue that the partitioner chooses; None for the sticky one."""
+        """Return the queue that the partitioner chooses; None for the sticky partition."""
         if key is None and self.sticks:
             return None
         if key is not None and self._partition_of is not None:
@@ -176,7 +176,7 @@ def accelerated_append(
     loop: AbstractEventLoop,
     running_loop: Callable[[], AbstractEventLoop],
 ) -> Append:
-    """Return *front*, or with the accelerator an object in C that appends to open batches and passes the rest to *front*."""
+    """Return *front*, or an object in C that appends to open batches and passes all other records to *front*."""
     return _accelerated(
         front,
         accumulator.topics,
@@ -202,7 +202,7 @@ def _is_within(number: object, stop: int) -> bool:
 
 
 def measured_headers(headers: Any) -> tuple[Headers, int]:
-    """Return a snapshot of *headers* as pairs, and their size in a record; `_NOT_FAST` for the general path."""
+    """Return a snapshot of *headers* as pairs, and their size in a record; size `_NOT_FAST` selects the general path."""
     if type(headers) is dict:
         headers = headers.items()
     elif type(headers) is not list and type(headers) is not tuple:
@@ -220,6 +220,6 @@ def measured_headers(headers: Any) -> tuple[Headers, int]:
                 if type(data) is not bytes:
                     return (), _NOT_FAST
                 size += len(data)
-    except ValueError:  # no pair, or a name without a UTF-8 form
+    except ValueError:  # an item is no pair, or a name has no UTF-8 form
         return (), _NOT_FAST
     return pairs, size

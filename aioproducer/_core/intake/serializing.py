@@ -26,12 +26,12 @@ from aioproducer.types import Headers
 
 
 class SerializerAwaits(Exception):
-    """Raised instead of a result: a serializer returned an awaitable. `Serialization` continues from here."""
+    """Raised if a serializer returns an awaitable instead of a result. `Serialization` awaits the awaitable."""
 
     key: bytes | None = None
     """The serialized key, if the value's serializer returned the awaitable."""
     headers: HeaderList | None = None
-    """List that the serializers share; None if they do not see the headers."""
+    """List that the serializers share; None if the serializers do not receive the headers."""
 
     def __init__(self, field: str, awaitable: Awaitable[Serialized]) -> None:
         super().__init__(field)
@@ -75,7 +75,7 @@ class Contents(NamedTuple):
 
 
 class InContext:
-    """Both serializers of a producer, called with topic and headers if they accept both."""
+    """Key and value serializer of a producer; a serializer that accepts topic and headers receives them."""
 
     def __init__(self, key_serializer: AnySerializer | None, value_serializer: AnySerializer | None) -> None:
         self._key_serializer = _taking_all(key_serializer)
@@ -148,7 +148,7 @@ class Serialization:
         return None if self._begun is None else self._begun.awaitable
 
     async def contents(self) -> Contents:
-        """Call and await the serializers: the key's first, then the value's. Raises: SerializationError."""
+        """Call and await the key serializer, then the value serializer. Raises: SerializationError."""
         topic, begun = self._topic, self._begun
         shared = list(self._headers) if begun is None or begun.headers is None else begun.headers
         of_key, of_value = self._serializers.of_record(topic, shared)
@@ -185,14 +185,14 @@ class Serialization:
 def in_context(
     key_serializer: AnySerializer | None, value_serializer: AnySerializer | None
 ) -> InContext | None:
-    """Return both serializers as one object, if any accepts topic and headers."""
+    """Return both serializers as one object if a serializer accepts topic and headers; else None."""
     if hasattr(key_serializer, "serialize") or hasattr(value_serializer, "serialize"):
         return InContext(key_serializer, value_serializer)
     return None
 
 
 def is_async(serializer: object) -> bool:
-    """Return True if *serializer* is known to return an awaitable before any call."""
+    """Return True if *serializer* is a coroutine function, or has one as its method."""
     code = getattr(serializer, "serialize", serializer)
     return inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None))  # noqa: B004 - an object with an async __call__, not a test for callability
 
@@ -229,11 +229,11 @@ def _record(topic: str, position: int | None) -> str:
 
 
 _inside: Final[ContextVar[SerializerTurn | None]] = ContextVar("aioproducer_serializer", default=None)
-"""Turn of the innermost serializer whose code runs in this context; may be a closed turn."""
+"""Turn of the innermost serializer whose code runs in this context; the turn may have ended."""
 
 
 class HoldingCall(Protocol):
-    """Call that holds the lock of its turn."""
+    """Call that holds the lock of `lock_for`."""
 
     queues: TopicQueues
 
@@ -249,14 +249,14 @@ class SerializerTurn:
     __slots__ = ("_call", "_failure", "_scope", "lock", "outer", "queues")
 
     def __init__(self, call: HoldingCall, deadline: float) -> None:
-        """The wait ends at *deadline* (loop clock)."""
+        """The wait for the serializers of *call* ends at *deadline* (loop clock)."""
         self._call: HoldingCall | None = call
         self.queues: TopicQueues | None = call.queues
         """Queues of the call's topic; None once the serializers have returned."""
         self.lock: AppendLock = AppendLock()
-        """Queue of the calls for the topic from inside the serializer."""
+        """Queue of the calls that the serializers make for the topic."""
         self.outer: SerializerTurn | None = next(_open_turns(), None)
-        """Turn of the serializer around the call."""
+        """Turn of the serializer that made the call, or None."""
         self._scope = asyncio.timeout_at(deadline)
         self._failure: Failure | None = None
 
@@ -286,7 +286,7 @@ class SerializerTurn:
         finally:
             accumulator.interrupts.pop(call, None)
             self._call = self.queues = None
-            _inside.set(before)  # not `reset`: the collector may close the coroutine in another context
+            _inside.set(before)  # `reset` may fail: the collector may close the coroutine in another context
         if self._failure is not None or self._scope.expired():
             raise self._ended(serialization, began_at)
         if self.lock.held:
@@ -309,7 +309,7 @@ class SerializerTurn:
             self._scope.reschedule(asyncio.get_running_loop().time())
 
     def withdraw(self, accumulator: Accumulator) -> None:
-        """Fail the call as the producer closes; the serializer continues, and no other call waits for it."""
+        """Fail the call as the producer closes; the serializer continues, and no other call waits for the serializer."""
         assert self._call is not None, "the serializer runs"
         self._failure = Failure(ProducerClosed, "a serializer closed the producer before it returned")
         accumulator.interrupts.pop(self._call, None)
@@ -331,7 +331,7 @@ def lock_for(queues: TopicQueues) -> AppendLock:
 
 
 def withdraw_callers(accumulator: Accumulator) -> None:
-    """Fail the calls whose serializers close the producer: close and calls would wait for each other."""
+    """Fail the calls whose serializers close the producer: `close` and these calls would wait for each other."""
     for turn in _open_turns():
         if turn.queues is not None and accumulator.topics.get(turn.queues.name) is turn.queues:
             turn.withdraw(accumulator)

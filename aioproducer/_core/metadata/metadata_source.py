@@ -1,7 +1,7 @@
 """Source of metadata: any reachable broker.
 
-A broker may accept a connection and stay silent. After a delay, the request also goes to the next broker, and the first
-response wins.
+A broker may accept a connection and stay silent. After a delay, the next broker also receives the request, and the
+first response wins.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ log: Final = Log(__name__)
 BOOTSTRAP: Final = -1
 """Node id of bootstrap addresses in metrics."""
 FOREIGN_TIMEOUT_S: Final = 5.0
-"""Time for bootstrap servers of the known cluster to answer after one of another cluster, in seconds."""
+"""Time in which servers of the known cluster may answer after a server of another cluster, in seconds."""
 CONNECT_STAGGER_S: Final = 0.25
-"""Head start of one address over the next, in seconds."""
+"""Head start of one address over the next address, in seconds."""
 MOST_DIALLED: Final = 10
 """Maximum number of brokers dialled per metadata request. The next request dials other brokers."""
 ANSWER_TIMEOUT_S: Final = 1.0
-"""Head start of a connected broker over the next, in seconds. Responses of large clusters are slow."""
+"""Head start of a connected broker over the next broker, in seconds. Responses of large clusters are slow."""
 
 OpenConnection: TypeAlias = Callable[[Address, Refusals], Awaitable[Connection]]
-"""Connects to a bootstrap address, which may be a name with several addresses, and counts its refusals."""
+"""Connects to a bootstrap address, which may be a name with several addresses, and counts the refusals."""
 
 
 class Bootstrapped(NamedTuple):
@@ -73,7 +73,7 @@ class MetadataSource:
         limits: LogLimits | None = None,
         on_another_cluster: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
-        """*on_another_cluster* is called with the ids of the old and the new cluster, before the new one is used."""
+        """*on_another_cluster* is called with the ids of the old and the new cluster, before the new cluster is used."""
         self._settings = settings
         self._pool = pool
         self._open_connection = open_connection
@@ -91,10 +91,10 @@ class MetadataSource:
         self.is_refused: bool = False
         """True if the last `bootstrap` failed because each address that was asked refused the login or certificate."""
         self.cluster_id: str | None = None
-        """Cluster id of the first metadata that had one, or of the cluster adopted since; None without a check."""
+        """Cluster id of the first response with a cluster id, or of the cluster adopted since; None without a check."""
 
     async def begin(self, request: MetadataRequest, deadline: float) -> MetadataResponse:
-        """Request metadata from a connected node; without one, or after a failure, as `bootstrap`.
+        """Request metadata from a connected node; without a connected node, or after a failure, call `bootstrap`.
 
         Connections taken over from another producer may be dead. After a failure, all connections are closed.
         """
@@ -126,8 +126,8 @@ class MetadataSource:
         A refused login, or a certificate that does not verify, counts as an ordinary failure. At most three addresses
         may refuse, because brokers lock accounts after a few failed logins.
 
-        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline*;
-            AuthenticationFailed with this text if one of the addresses has refused.
+        Raises: ConnectionFailed with each address and its cause once all addresses have failed, or at *deadline*;
+            AuthenticationFailed with each address and its cause if one of the addresses has refused.
         """
         opened: list[Connection] = []
         refusals = Refusals()
@@ -164,7 +164,7 @@ class MetadataSource:
                 if not foreign:
                     self.is_refused = refusals.is_final
                     raise
-                # All servers that answered belong to another cluster, so the servers moved there.
+                # All servers that answered belong to another cluster, so the servers moved to that cluster.
                 winner = foreign[0]
             self.starts_over = False
             self._adopt(winner.metadata.cluster_id)
@@ -180,10 +180,10 @@ class MetadataSource:
         """Request metadata from any of *brokers*, or from the bootstrap addresses if no broker is reachable.
 
         A broker that refuses the authentication counts as reachable, because a bootstrap address would refuse as well.
-        After `start_over` the bootstrap addresses come first. Without *brokers* (the producer has not reached the cluster
+        After `start_over` bootstrap addresses are asked first. Without *brokers* (the producer has not reached the cluster
         yet) only the bootstrap addresses are asked.
 
-        Raises: AuthenticationFailed; ConnectionFailed with each cause. Cancelling leaves no connection open.
+        Raises: AuthenticationFailed; ConnectionFailed with the cause of each broker. Cancelling leaves no connection open.
         """
         loop, timeout_s = asyncio.get_running_loop(), self._settings.request_timeout_s
         if not brokers or self.starts_over:
@@ -231,7 +231,7 @@ class MetadataSource:
         )
 
     def _mismatch(self, connection: Connection, answer: MetadataResponse) -> ConnectionFailed | None:
-        """Return an error if *answer* over *connection* is from another cluster. A null id is not compared."""
+        """Return an error if *answer* over *connection* is from another cluster. A null cluster id is not compared."""
         if self.cluster_id is None or answer.cluster_id in {None, self.cluster_id}:
             return None
         return ConnectionFailed(
@@ -239,7 +239,7 @@ class MetadataSource:
         )
 
     def _adopt(self, cluster_id: str | None) -> None:
-        """Take over the cluster id that a bootstrap address, or the first broker of all, has reported."""
+        """Take over the cluster id that a bootstrap address, or the first broker that answered, has reported."""
         if cluster_id is None or not self._settings.checks_cluster:
             return
         before, self.cluster_id = self.cluster_id, cluster_id
@@ -254,7 +254,7 @@ class MetadataSource:
         self.disconnected()
 
     def disconnected(self) -> None:
-        """Record a lost connection of the pool, or a failed attempt, and wake the requests that wait for one."""
+        """Record a lost connection of the pool, or a failed attempt, and wake the requests that wait for a connection."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -290,13 +290,13 @@ class MetadataSource:
             yield Attempt(name, partial(self._connect_and_request, broker, request), CONNECT_STAGGER_S)
 
     def _rank(self, node_id: int) -> int:
-        """Return the rank of a node without an answer: nodes to dial, then failed nodes, then throttling nodes."""
+        """Return the rank of a node without an answer: 0 for nodes to dial, 1 for failed nodes, 2 for throttling nodes."""
         if self._pool.get(node_id) is not None:
             return 2
         return int((self._pool.next_attempt_at(node_id) or 0.0) > asyncio.get_running_loop().time())
 
     async def _connect_and_request(self, broker: Broker, request: MetadataRequest) -> MetadataResponse:
-        """Connect by the pool and request metadata; fail at once during a backoff."""
+        """Connect by the pool and request metadata; fail immediately during a backoff."""
         while (connection := self._pool.get(broker.node_id)) is None:
             pause_over_at = self._pool.next_attempt_at(broker.node_id)
             if pause_over_at is not None and pause_over_at > asyncio.get_running_loop().time():
@@ -310,7 +310,7 @@ class MetadataSource:
         return await self._request_checked(connection, request)
 
     async def _request_checked(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
-        """Request metadata over *connection*, and close it if the response is from another cluster."""
+        """Request metadata over *connection*; close *connection* if the response is from another cluster."""
         answer = await self._ask(connection, request)
         error = self._mismatch(connection, answer)
         if error is not None:
@@ -377,7 +377,7 @@ def bootstrap_opener(
                 endpoint, settings, security=security, counters=counters, limits=limits, deadline=deadline
             )
 
-        if settings.dial is not None:  # the option receives the name itself
+        if settings.dial is not None:  # the option `dial` receives the host name itself
             return await open_endpoint(address)
         return await open_to_any(address, open_endpoint, deadline=deadline, refusals=refusals)
 
@@ -391,7 +391,7 @@ async def open_to_any(
     deadline: float,
     refusals: Refusals,
 ) -> Connection:
-    """Return the first connection past its handshake to any address that the name in *address* stands for.
+    """Return the first connection past its handshake to any address of the host name in *address*.
 
     One of several addresses may be dead, refuse the login, or accept and stay silent. *refusals* counts the refusals.
 
@@ -427,7 +427,7 @@ async def open_to_any(
         opened.remove(winner)
     finally:
         for each in opened:
-            each.close()  # before the first await: a cancellation must not leave a connection open
+            each.close()  # closed before the first await, because a cancellation must leave no connection open
         try:
             await close_all(*opened)
         except BaseException:

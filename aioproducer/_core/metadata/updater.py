@@ -47,13 +47,13 @@ from aioproducer.errors import (
 log: Final = Log(__name__)
 
 OnUpdate: TypeAlias = Callable[[MetadataSnapshot, Collection[str]], None]
-"""Receives the new snapshot and its changed topics. Must not raise or block."""
+"""Callable that receives the new snapshot and its changed topics, and must not raise or block."""
 
 OnAnswer: TypeAlias = Callable[[Collection[str], int], None]
-"""Receives the topics in a response, and the node that answered (below 0: unknown). Must not raise."""
+"""Callable that receives the topics in a response and the node that answered (below 0: unknown), and must not raise."""
 
 MERGE_OFF_LOOP_PARTITIONS: Final = 5_000
-"""Number of partitions from which on a response is merged in a thread; merging takes about 1 µs each."""
+"""Number of partitions from which on a response is merged in a thread; merging takes about 1 µs per partition."""
 
 
 class MetadataUpdater:
@@ -89,20 +89,20 @@ class MetadataUpdater:
         self._missing = MissingBrokers(pool)
         self._connectivity = ClusterConnectivity(pool)
         self._waiters = TopicWaiters()
-        self._requests = 0  # sent so far
+        self._requests = 0  # number of requests sent
         self._wakeup = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._last_error: ProducerError | None = None
-        self._refused: AuthenticationFailed | None = None  # by the last request, until the next request
-        self._failure_timer: asyncio.TimerHandle | None = None  # since the first of consecutive refusals
+        self._refused: AuthenticationFailed | None = None  # refusal of the last request, or None
+        self._failure_timer: asyncio.TimerHandle | None = None  # set at the first of consecutive refusals
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
         """Request the first metadata from a connected node, or from the first bootstrap address that responds.
 
-        Raises: ConnectionFailed with each address and its cause once all have failed, or at *deadline* (loop time).
-        Cancelling leaves no connection open. `bootstrap` may be called again after a failure.
+        Raises: ConnectionFailed with each address and its cause once all addresses have failed, or at *deadline* (loop
+        time). Cancelling leaves no connection open. `bootstrap` may be called again after a failure.
         """
         refresh = self._begin()
         self._clear_refusal()
@@ -170,13 +170,13 @@ class MetadataUpdater:
             wanted = [self._schedule.request_all(now)]
         else:
             wanted = [self._schedule.request(topic, now) for topic in topics]
-        if wanted:  # also topics that were requested before: the requesting call may have been interrupted
+        if wanted:  # topics that were requested before count: their call may have been interrupted
             self._wakeup.set()
 
     def mark_used(self, topic: str, now: float) -> None:
         """Mark *topic* as used, and request it if it is unknown."""
         info = self.snapshot.topics.get(topic)
-        if info is not None and info.partitions:  # `knows` without a call: this is asked for each batch
+        if info is not None and info.partitions:  # `knows` without a call: each batch is marked
             self._schedule.mark_used(topic, now)
         else:
             self.request_refresh([topic])
@@ -186,8 +186,8 @@ class MetadataUpdater:
     ) -> TopicInfo:
         """Return the topic once its partitions are known, with or without leaders.
 
-        With *refresh*, only responses to later requests count. With *partition*,
-        which the known topic lacks, brokers are asked until the topic has it or two of them deny it.
+        With *refresh*, only responses to later requests count. A *partition* that the known topic lacks is requested
+        until the topic has the partition, or two brokers deny the partition.
 
         Raises: MetadataTimeout at *deadline* (loop time), with the last error as cause;
             AuthenticationFailed if brokers have refused the authentication for a while; TopicAuthorizationFailed,
@@ -203,7 +203,7 @@ class MetadataUpdater:
             return self.snapshot.topics[name]
         self.request_refresh([name])
         if self._refused is not None and not self._within_grace():
-            raise again(self._refused)  # without this, each call in turn would wait for an authentication
+            raise again(self._refused)  # without an error, each call would wait for an authentication
         loop = asyncio.get_running_loop()
         condition = NewAnswer(self._requests, partition) if is_new else None
         denials = None if self._settings.allow_auto_create_topics else TopicDenials(self._requests)
@@ -234,7 +234,7 @@ class MetadataUpdater:
         self._install(self.snapshot.with_leader_hints(hints, endpoints))
 
     def mark_leader_stale(self, node_id: int, refused: Mapping[str, Collection[int]]) -> None:
-        """Mark the leader as stale for partitions that *node_id* refused, so the next response replaces it."""
+        """Mark the leader as stale for partitions that *node_id* refused, so the next response replaces the leader."""
         for topic, partitions in refused.items():
             self.snapshot = self.snapshot.with_stale_leaders(topic, partitions, node_id)
         self.request_refresh(refused)
@@ -253,7 +253,7 @@ class MetadataUpdater:
         self._wakeup.set()
 
     def disconnected(self, node_id: int, error: ProducerError | None) -> None:
-        """Record a lost node or a failed attempt, and request its topics, or all if no node is connected.
+        """Record a lost node or a failed attempt; request the topics of the node, or all topics if no node is connected.
 
         Without *error* the producer closed the connection itself.
         """
@@ -299,7 +299,7 @@ class MetadataUpdater:
                 self._fail_waiters()
             self._limits.log(log, logging.WARNING, "", "metadata.failed topics=%d error=%s", topics, error)
         except Exception as bug:  # noqa: BLE001 - logged with its traceback
-            # A producer without metadata would be worse than one with the bug.
+            # A producer without metadata would be worse than a producer with the bug.
             self._schedule.failed(refresh, _now())
             self._limits.log(log, logging.ERROR, "", "metadata.bug topics=%d", topics, error=bug)
 
@@ -331,7 +331,7 @@ class MetadataUpdater:
     ) -> tuple[MetadataSnapshot, MetadataSnapshot]:
         """Return the snapshot and its successor with *answer*; a large answer is merged in a worker thread.
 
-        Raises: ConnectionFailed: the cluster has changed meanwhile.
+        Raises: ConnectionFailed if the cluster has changed meanwhile.
         """
         large = sum(len(topic.partitions) for topic in answer.topics) >= MERGE_OFF_LOOP_PARTITIONS
         while True:
@@ -363,7 +363,7 @@ class MetadataUpdater:
         self._schedule.answered(refresh, before, after, self._waiters.topics, now)
         self._install(after)
         self._on_answer([each.name for each in answer.topics if each.name and each.partitions], answered_by)
-        # No other task requests these topics, because an answer without changes wakes none.
+        # No other task requests these topics, because an answer without changes wakes no task.
         self.request_refresh({*self._leaderless(), *(self._waiters.topics & set(refresh.topics))})
         if self._source.starts_over:  # a broker of another cluster answered in the meantime
             self.request_refresh()

@@ -1,7 +1,7 @@
 """Connection to a broker on asyncio's streams: I/O, clock and timer of a `ConnectionProtocol`.
 
 `Connection` is the StreamReader, without protocol logic: `feed_data` passes received bytes to `ConnectionProtocol`
-immediately. So a response reaches its callable in the loop iteration of the read, without a task and without a Future.
+immediately. A response reaches its callable in the loop iteration of the read, without a task and without a Future.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 WRITE_BUFFER_BYTES: Final = 1024 * 1024
-"""`drain` waits while more than this number of bytes is unwritten."""
+"""Number of unwritten bytes above which `drain` waits."""
 FLUSH_GRACE_S: Final = 1.0
 """Maximum time in which an orderly close writes requests that get no response, in seconds."""
 
@@ -73,8 +73,8 @@ class Connection(asyncio.StreamReader):
     read_at: float = 0.0
     """Time of the last read (loop clock)."""
     throttled_until: float = 0.0
-    """Time at which the broker reads requests again (loop clock, KIP-219). A copy of the protocol's time: a
-    property costs seven times as much as an attribute on Python 3.11."""
+    """Time at which the broker reads requests again (loop clock, KIP-219). The protocol's time is copied,
+    because a property costs seven times as much as an attribute on Python 3.11."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Connection(asyncio.StreamReader):
         self._settings, self._loop, self._step = settings, loop, step_here()
         self._protocol = _Protocol(self, loop)
         self._released: asyncio.Future[None] | None = None  # while requests are held back
-        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # also done by a close
+        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # the end of the handshake or a close
         self._timer: asyncio.TimerHandle | None = None
         self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # no data is read while the task runs
         self._wakes_at = inf
@@ -179,7 +179,7 @@ class Connection(asyncio.StreamReader):
 
     async def shake_hands(self) -> None:
         """Request the API versions and authenticate. A lost connection sets `error`. Raises: errors of the authentication."""
-        if not self._core.is_closed:  # not lost during the dial
+        if not self._core.is_closed:  # the dial may have lost the connection
             now = self._loop.time()
             self._core.connection_made(now)
             self._write(now)
@@ -197,8 +197,8 @@ class Connection(asyncio.StreamReader):
     ) -> None:
         """Write *request* now; *on_answer* is called once, later, with the response or the error.
 
-        Without *on_answer* no response is expected, and a response is skipped. *version* is by default the highest common one.
-        *now* is the time (loop clock); None reads the clock.
+        Without *on_answer* no response is expected, and a response is skipped. By default *version* is the highest common
+        version. *now* is the time (loop clock); None reads the clock.
 
         Raises: ConnectionFailed if the connection is closed, UnsupportedVersion if the broker does not support the
             request. After an error, no request is written and *on_answer* is not called.
@@ -211,13 +211,13 @@ class Connection(asyncio.StreamReader):
         self._write(now)
 
     def write_only(self, request: Request[Any], *, version: int | None = None) -> None:
-        """Write *request* now; the broker sends no response (acks=0). Raises: as `call`."""
+        """Write *request* now; the broker sends no response (acks=0). Raises: the errors of `call`."""
         self.call(request, None, version=version)
 
     async def request(self, request: Request[R], *, version: int | None = None) -> R:
-        """Write *request* once the broker is `unmuted`, and return the response, decoded in a worker thread if large.
+        """Write *request* after `unmuted`, and return the response; a worker thread decodes a large response.
 
-        Raises: as `call`, and the error of a connection that is closed during the wait. Cancelling ends only the wait.
+        Raises: the errors of `call`, and of a connection that is closed during the wait. Cancelling ends only the wait.
         """
         if self.is_throttled:
             await self.unmuted()
@@ -232,7 +232,7 @@ class Connection(asyncio.StreamReader):
             await asyncio.wait([self.socket_closed], timeout=pause_s)
 
     def ask(self, request: Request[R]) -> asyncio.Future[R]:
-        """Write the SASL *request* and return the Future of its response. Raises: as `call`."""
+        """Write the SASL *request* and return the Future of its response. Raises: the errors of `call`."""
         answered: asyncio.Future[R] = self._loop.create_future()
         now = self._loop.time()
         self._core.ask(request, now, partial(resolve, answered))
@@ -272,7 +272,7 @@ class Connection(asyncio.StreamReader):
                         break
                     await asyncio.shield(self._released)
             except ConnectionResetError:
-                break  # reported to `lost` before
+                break  # `lost` has already reported the error
             except TimeoutError:
                 if self.throttled_until + timeout_s > self._loop.time():
                     continue  # a throttling broker reads nothing
@@ -323,7 +323,7 @@ class Connection(asyncio.StreamReader):
             self.on_closed(self, cause)
 
     def _end(self) -> None:
-        """Drop unwritten bytes. `socket_closed` is done even if a signal handler has interrupted `lost`."""
+        """Drop unwritten bytes, and resolve `socket_closed` even if a signal handler has interrupted `lost`."""
         self._transport.abort()
         set_done(self.socket_closed)
 
@@ -397,7 +397,7 @@ class Connection(asyncio.StreamReader):
 
     def _read_on(self, call: Call, decoding: asyncio.Task[tuple[Any, int]]) -> None:
         self._decoding = None
-        if decoding.cancelled():  # by `close`, or at the end of the event loop
+        if decoding.cancelled():  # `close`, or the end of the event loop, cancels the task
             self.close(ConnectionFailed(f"{self}: closed before the answer to {call} was decoded"))
             return
         self._core.decoded(call, decoding.result)
@@ -406,13 +406,13 @@ class Connection(asyncio.StreamReader):
             self._transport.resume_reading()
 
     def feed_eof(self) -> None:
-        """Close: a broker that has sent its last byte reads no further request."""
+        """Close the connection: a broker that has sent its last byte reads no further request."""
         progress = self._core.progress(self._loop.time())
         self.close(ConnectionFailed(f"{self}: closed by the broker {progress}"))
 
     @as_step
     def lost(self, exc: Exception | None) -> None:
-        """Report the loss of the transport by *exc*, unless this side has closed the connection."""
+        """Report the loss of the transport by *exc*, unless the producer has closed the connection."""
         now = self._loop.time()
         refused = None if self._security is None else self._security.lost(exc, self.address)
         lost = refused or ConnectionFailed(f"{self}: lost {self._core.progress(now)}: {exc}")
@@ -436,7 +436,7 @@ class Connection(asyncio.StreamReader):
             self._timer = self._loop.call_at(self._wakes_at, self._on_timer)
 
     def _on_timer(self) -> None:
-        """Close after a timeout. The timer is rarely reset, so it also fires for calls that were answered long ago."""
+        """Close the connection after a timeout. The timer is rarely reset, so it also fires for calls answered long ago."""
         self._timer, self._wakes_at = None, inf
         now = self._loop.time()
         try:

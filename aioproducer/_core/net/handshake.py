@@ -43,9 +43,9 @@ class ExpectedNode(NamedTuple):
 def handshake(version_caps: Mapping[int, int], expected: ExpectedNode | None = None) -> Exchange:
     """Request the API versions of the broker. *version_caps* has the highest version to use, by API key.
 
-    A broker without the version of the request returns error 35, usually with its versions (KIP-511). The request is then
-    repeated in the highest of these, or in version 0, which every broker since 0.10 supports. The first
-    request has version 5 only with *expected*, because version 5 costs one more round trip with brokers before 4.4.
+    A broker without the version of the request returns error 35, usually with its own versions (KIP-511). After error 35
+    the request is repeated in the broker's highest version, or in version 0, which every broker since 0.10 supports. The
+    first request has version 5 only with *expected*: version 5 costs one more round trip with brokers before 4.4.
 
     Raises: RebootstrapRequired if the broker is not the *expected* node; BrokerError for any other refusal.
     """
@@ -82,11 +82,11 @@ def _api_versions(version: int, expected: ExpectedNode | None) -> Ask:
 
 
 def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:
-    """Decode a response to ApiVersions. After error 35 the list of versions counts only if it decodes as version 0.
+    """Decode a response to ApiVersions. With error 35, the versions count only if the response decodes as version 0.
 
-    Brokers respond to an unknown version in version 0, and a few in another format.
+    Brokers respond to an unknown version in version 0, and a few brokers respond in another format.
     """
-    error_code, _ = read_int16(payload, 4)  # after the correlation id, the only field of the header
+    error_code, _ = read_int16(payload, 4)  # the error code follows the correlation id, the only header field
     if error_code == UnsupportedVersion.code:
         with suppress(ProtocolError):
             answer, surplus = decode_response(response, 0, payload)
