@@ -15,7 +15,7 @@ class Address(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Host as configured, which the certificate must name."""
+        """Configured host, which the certificate must name."""
         return self.host
 
     def __str__(self) -> str:
@@ -25,7 +25,7 @@ class Address(NamedTuple):
 
 
 class ResolvedAddress(Address):
-    """Numeric address of a host name. Equal to the same address without a name."""
+    """Numeric address of a host name; equal to an `Address` with this host and port."""
 
     _name: str
 
@@ -37,7 +37,7 @@ class ResolvedAddress(Address):
 
     @property
     def name(self) -> str:
-        """The name that was looked up."""
+        """Host name whose lookup returned this address."""
         return self._name
 
     def __str__(self) -> str:

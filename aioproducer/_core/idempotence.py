@@ -26,16 +26,16 @@ class ProducerIdentity(NamedTuple):
 class IdentityKeeper:
     """The identity that partitions begin with. `current` is None while the producer needs a new producer id.
 
-    A broker compares epochs within a partition only. A partition that needs the next epoch takes the epoch alone, and
-    all other partitions keep theirs. The JVM client bumps the epoch of the whole producer, so every partition there
-    waits once for all its responses.
+    A broker compares epochs within a partition only. A partition that needs the next epoch takes this epoch alone, and
+    all other partitions keep their epoch. The JVM client bumps the epoch of the whole producer, so every partition of a
+    JVM producer waits once for all its responses.
     """
 
     __slots__ = ("bumps_partitions", "current")
 
     @property
     def leaders_begin_at_zero(self) -> bool:
-        """True if a leader without state of the identity accepts sequence 0 only (KIP-890); else any sequence (KIP-360)."""
+        """True if leaders without state of the identity accept only sequence 0 (KIP-890); False: any (KIP-360)."""
         return False
 
     def __init__(self, *, bumps_partitions: bool = True) -> None:
@@ -56,7 +56,7 @@ class IdentityKeeper:
         return self.current is not None
 
     def want(self, where: TopicPartition) -> None:
-        """Request that *where* is admitted, because a batch waits for it."""
+        """Request the admission of partition *where*, because a batch waits for the admission."""
 
     def request_epoch_bump(self) -> None:
         """Request the next epoch: a partition assigned a sequence that is missing in its log, or may be missing."""
@@ -89,7 +89,7 @@ class IdentityKeeper:
 _SEQUENCES = 2**31
 _new_untracked: Final = untracking(new_tuple)
 _REMEMBERED: Final = 16
-"""Upper bound of the batches, halves included, behind the oldest batch that is not settled."""
+"""Upper bound of the number of batches, halves included, behind the oldest batch that is not settled."""
 
 SEQUENCE_REFUSALS: Final = (OutOfOrderSequenceNumber, InvalidProducerEpoch, UnknownProducerId)
 """Errors of a leader that does not recognise the batch and refuses its sequence."""
@@ -109,7 +109,7 @@ class BatchSequence(NamedTuple):
     base_sequence: int
 
     def after(self, count: int) -> BatchSequence:
-        """Return the sequence *count* records later in the same range."""
+        """Return the sequence *count* records after this sequence, under the same identity."""
         return self._replace(base_sequence=add_to_sequence(self.base_sequence, count))
 
 
@@ -117,7 +117,7 @@ Acknowledged: TypeAlias = tuple[tuple[int, ...], int, int]
 """An acknowledged batch: position in its partition, base offset, and end offset.
 
 The base offset is -1 if the leader only recognised the batch. The end offset is the log's end behind the batch, or behind
-an earlier batch that is forgotten; -1 if both are unknown. A plain tuple costs half of a NamedTuple.
+an earlier batch that is forgotten; -1 if both ends are unknown. A plain tuple costs half of a NamedTuple.
 """
 
 
@@ -125,7 +125,7 @@ class PartitionSequences:
     """Identity of one partition and its next sequence.
 
     A partition changes its identity only while no batch holds a sequence (*unsettled*). The broker must answer every
-    batch of the old epoch before the first batch of the new epoch, or it refuses the late batch as a zombie's.
+    batch of the old epoch before the first batch of the new epoch, or the broker refuses the late batch as a zombie's.
     """
 
     __slots__ = (
@@ -140,9 +140,9 @@ class PartitionSequences:
 
     def __init__(self) -> None:
         self.identity: ProducerIdentity | None = None
-        """Present identity; None before the first."""
+        """Present identity; None before the first identity."""
         self._next = 0
-        # A tuple: the garbage collector would visit the lists of all partitions.
+        # The type is a tuple, because the garbage collector would visit the list of every partition.
         self._acknowledged: tuple[Acknowledged, ...] = ()
         self._to_the_old_log: tuple[int, ...] = ()
         """Position of the newest batch that was in flight when its log was deleted."""
@@ -180,7 +180,7 @@ class PartitionSequences:
         order: tuple[int, ...],
         count: int,
         base_offset: int,
-        alone: bool,  # noqa: FBT001 - a name costs as much as the call
+        alone: bool,  # noqa: FBT001 - a keyword costs as much as the call
     ) -> None:
         """Note that the leader has the batch in place *order* with *sequence* and *count* records.
 
@@ -227,7 +227,7 @@ class PartitionSequences:
         """Restart in another cluster under another producer id, after all batches with a sequence are settled."""
         self.identity = None
         self.forget_log()
-        self.request_epoch_bump((0,), absent=True)  # before all places
+        self.request_epoch_bump((0,), absent=True)  # (0,) is before all places
 
     def take_back(self, sequence: BatchSequence) -> None:
         """Reuse *sequence*, because the leader refused its batch and no later sequence was assigned."""
@@ -242,7 +242,7 @@ class PartitionSequences:
             keeper.begin_after(self.identity)
 
     def may_assign(self, keeper: IdentityKeeper, unsettled: Collection[object]) -> bool:
-        """Return True if a new batch may get a sequence now; change the identity if that is due and *unsettled* is empty.
+        """Return True if a new batch may get a sequence now; change a due identity if *unsettled* is empty.
 
         *unsettled* holds the batches with a sequence; passing a bool would cost another call.
         """
@@ -270,7 +270,7 @@ class PartitionSequences:
         if self.identity != current and not unsettled:
             self.needs_epoch_bump, self.gap_at = False, None
             self._begin(current)
-            self.acknowledged_here = keeper.leaders_begin_at_zero  # then nothing can overtake the first batch
+            self.acknowledged_here = keeper.leaders_begin_at_zero  # only sequence 0 can be first
         return self.identity == current is not None and not self.needs_epoch_bump
 
     def is_kept(self, keeper: IdentityKeeper) -> bool:
@@ -281,13 +281,13 @@ class PartitionSequences:
         self._next = 0
         self.acknowledged_here = False
         self._acknowledged = ()  # acknowledgements under another identity prove nothing
-        self.identity = identity  # last, so that an interrupted call can be repeated
+        self.identity = identity  # `identity` is set last, so that an interrupted call can be repeated
 
     def assign(self, count: int) -> BatchSequence:
         """Assign the next *count* sequences to a batch, directly after `may_assign` returned True."""
         if self.identity is None:
             raise AssertionError("assign() needs may_assign() to return True first")
-        # Same as BatchSequence(…) and add_to_sequence(…) without their frames, because this runs for every batch.
+        # Two lines of BatchSequence(…) and add_to_sequence(…) without their frames: every batch gets a sequence.
         sequence: BatchSequence = _new_untracked(BatchSequence, (self.identity, self._next))
         self._next = (self._next + count) % _SEQUENCES
         return sequence
@@ -299,16 +299,16 @@ class Persistence:
     An attempt that may have reached the log leaves a doubt that a later refusal of another attempt does not remove.
     """
 
-    # On the class: nearly every batch is acknowledged at its first attempt, and an `__init__` costs more than its writes.
+    # The defaults are class attributes: nearly every batch needs few writes, and an `__init__` costs more.
     attempt_is_out: bool = False
     """True while the batch is written and has no response."""
     in_doubt: bool = False
     """True if a finished attempt may be in the log. A batch in doubt keeps its sequence."""
     sequence_refusals: int = 0
-    """Number of consecutive refusals of its sequence while the batch was the oldest without an outcome."""
+    """Number of consecutive refusals of the sequence of the batch while the batch was the oldest without an outcome."""
     _remains_possible: bool = False
     half_of_possibly_persisted: bool = False
-    """True for a part of a batch whose whole may be in the log; the leader does not recognise such a part."""
+    """True for a part of a split batch that may be in the log as a whole; the leader does not recognise the part."""
 
     @property
     def possible(self) -> bool:
@@ -317,7 +317,7 @@ class Persistence:
 
     @property
     def possibly_persisted(self) -> bool:
-        """Value for the error. Stays True after sequence refusals, because a restarted leader may have forgotten the batch."""
+        """Value for errors of the batch; sequence refusals leave it True, as restarted leaders may forget a batch."""
         return self.possible or self._remains_possible
 
     def written(self) -> None:
@@ -384,16 +384,15 @@ class Persistence:
         return part
 
     def _accept_refusals(self) -> None:
-        """Accept repeated refusals of the sequence of the oldest batch without an outcome as proof of its absence.
+        """Accept repeated refusals of the sequence of the oldest batch without an outcome as proof of the batch's absence.
 
         A leader checks for duplicates before it checks the sequence. A leader remembers five batches, and at most five
         follow the oldest batch that is not settled (PartitionQueue.next_batch), so the leader would recognise this
-        batch. Only a leader restarted from its snapshot remembers just the last batch of each producer; that leader is
-        first asked for the newest batch. An earlier batch may have failed, or been lost with the end of a log or a
-        recreated topic. The JVM client accepts the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID for the
-        next batch, and takes the next epoch (TransactionManager.canRetry; KIP-360); its first INVALID_PRODUCER_EPOCH
-        fails the batch. Several refusals are required here, because a batch that is in the log after all would be there
-        twice.
+        batch. A leader restarted from its snapshot remembers only the last batch of each producer, and therefore
+        receives the newest batch first. An earlier batch that failed, or that was lost with a log, causes the refusals.
+        The JVM client accepts the first OUT_OF_ORDER_SEQUENCE_NUMBER or UNKNOWN_PRODUCER_ID for the next batch, and
+        takes the next epoch (TransactionManager.canRetry; KIP-360); a first INVALID_PRODUCER_EPOCH fails the batch of a
+        JVM client. aioproducer requires several refusals, because a wrong conclusion would write the batch twice.
         """
         if self.in_doubt:
             self.in_doubt = False

@@ -13,10 +13,10 @@ from aioproducer._core.logfmt import Pairs
 from aioproducer._core.steps import Log
 
 REMINDER_S: Final = 30.0
-"""Interval between two lines about an ongoing event, in seconds. An event ends after this time without an occurrence."""
+"""Interval between two lines about an ongoing event, in seconds. An event without an occurrence in this time ends."""
 STEADY_S: Final = 1.0
-"""Minimum duration of a recovery, in seconds, before the next occurrence is logged as new. Doubles with each return of the
-event, up to `REMINDER_S`."""
+"""Minimum duration of a recovery, in seconds, before the next occurrence is logged as new. The duration doubles with each
+return of the event, up to `REMINDER_S`."""
 MAX_EPISODES: Final = 20
 """Maximum number of subjects (topics, nodes) per event. Further subjects share one episode."""
 OTHERS: Final = Pairs(subject="others")
@@ -49,8 +49,8 @@ class LogLimits:
     ) -> None:
         """Log one occurrence of an event about *subject*: at *level* if new or due as a reminder, else at DEBUG.
 
-        *event* is by default the first word of *message*. A *level* above that of the last line is news. *subject* is
-        shown at the end (`topic=orders`), unless it is empty. The traceback of *error* is logged, if one is given.
+        *event* is by default the first word of *message*. An occurrence above the level of the last line is logged at
+        once. A *subject* is shown at the end (`topic=orders`), unless empty. The traceback of *error* is logged.
         """
         if level <= logging.DEBUG:
             logger.log(level, message, *args, exc_info=error, stacklevel=2)
@@ -70,7 +70,7 @@ class LogLimits:
         logger.log(level, message, *args, exc_info=error, stacklevel=2)
 
     def over(self, event: str, subject: Subject, message: str, *args: object) -> bool:
-        """Record the end of *event* for *subject*; return True if there was an occurrence since the last call.
+        """Record the end of *event* for *subject*; return True if there was an occurrence since the last call of `over`.
 
         The end is logged at INFO, as *message* with counts. The end of a flapping event is logged once it is steady.
         """
@@ -124,7 +124,7 @@ class LogLimits:
             if not episodes:
                 del self._episodes[event]
         self._schedule_check()
-        for line in lines:  # at the end: a handler may log one more event
+        for line in lines:  # all episodes are settled, because a handler may log one more event
             line()
 
 
@@ -143,7 +143,7 @@ class _Episode:
         """Time of the recovery; None while the event is ongoing."""
         self.times: int = 1
         self.is_end_logged: bool = False
-        """True if the last line is about the end."""
+        """True if the last line of the episode reports its end."""
         self._logged_at = now
         self._level = level
         self._end: tuple[str, tuple[object, ...]] = "", ()
@@ -163,7 +163,7 @@ class _Episode:
         return True
 
     def recovers(self, now: float, message: str, args: tuple[object, ...]) -> Callable[[], None]:
-        """Record the recovery; return the writer of its line, at DEBUG if the event has recovered before."""
+        """Record the recovery; return a function that logs the recovery, at DEBUG if the event has recovered before."""
         self.over_at, self._end = now, (message, args)
         if self._flaps:
             return partial(self.logger.debug, message, *args)
@@ -171,7 +171,7 @@ class _Episode:
         return self.ends("", "")
 
     def ends(self, event: str, subject: Subject) -> Callable[[], None]:
-        """Return the writer of the final line: the recovery, or `.ended` after a time without occurrences."""
+        """Return a function that logs the final line: the recovery, or `.ended` after a time without occurrences."""
         self.is_end_logged = True
         ended_at = self.last_at if self.over_at is None else self.over_at
         if self.over_at is not None:

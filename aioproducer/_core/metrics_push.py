@@ -1,7 +1,7 @@
-"""Start and end of the push of client metrics (KIP-714); one look-up per connection if no broker offers the APIs.
+"""Start and end of the push of client metrics (KIP-714).
 
-Brokers offer these APIs only with a plugin that receives metrics. The session is imported once a broker offers the
-APIs.
+Brokers offer the APIs of KIP-714 only with a plugin that receives metrics. If no broker offers the APIs, the push costs
+one look-up per connection. The session is imported once a broker offers the APIs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
-"""API key; the message itself is imported by the session."""
+"""API key of GetTelemetrySubscriptions; only the session imports the message."""
 LAST_PUSH_S: Final = 0.5
 """Maximum wait of a closing producer for the response to its last push, in seconds."""
 
@@ -50,7 +50,7 @@ class MetricsPush:
 
     @property
     def client_instance_id(self) -> str | None:
-        """Id that the cluster assigned to this producer, in the base64 form of Kafka's tools; None before that."""
+        """Id that the cluster assigns to this producer, as base64 like in Kafka's tools; None before the assignment."""
         session = self._session
         if session is None or not any(session.client_instance_id):
             return None

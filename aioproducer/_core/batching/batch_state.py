@@ -8,31 +8,31 @@ from typing import NoReturn
 
 
 class BatchState(IntEnum):
-    """State of a batch. Ints are hashed without a call of Python."""
+    """State of a batch; an int, because the hash of an int needs no Python call."""
 
     OPEN = auto()
     """The batch accepts records."""
     SEALED = auto()
     """The batch accepts no more records and has no valid sequence."""
     IN_FLIGHT = auto()
-    """Drained: being encoded, or written and waiting for the response. The batch holds its sequence."""
+    """The drained batch is being encoded, or is written and waits for the response. The batch holds its sequence."""
     BACKOFF = auto()
-    """Waiting for a retry with its sequence unchanged."""
+    """The batch waits for a retry with its sequence unchanged."""
     EXPIRED_IN_FLIGHT = auto()
     """The records have failed at their deadline, but the request is in flight and the sequence is in use."""
     DELIVERED = auto()
-    """Acknowledged."""
+    """The batch is acknowledged."""
     SPLIT = auto()
-    """Replaced by its parts, because the batch was too large or some of its records were refused."""
+    """The batch is replaced by its parts, because the batch was too large or some of its records were refused."""
     FAILED = auto()
-    """Failed for good."""
+    """All records of the batch have failed."""
 
 
 class BatchEvent(IntEnum):
     """Events of a batch."""
 
     SEAL = auto()
-    """The batch is full, its linger is over, or a flush or close does not wait."""
+    """The batch is full, its linger is over, or a flush or close ends the linger."""
     DRAIN = auto()
     """The sender takes the batch for a request."""
     ACKNOWLEDGE = auto()
@@ -71,14 +71,14 @@ TRANSITIONS: Mapping[tuple[BatchState, BatchEvent], BatchState] = {
 
 
 class After(dict[BatchState, BatchState]):
-    """State after one event, by the state before it. Raises: AssertionError for a state that does not allow the event."""
+    """State after an event, by the state before the event. Raises: AssertionError for a state without this event."""
 
     def __init__(self, event: BatchEvent) -> None:
         super().__init__({state: to for (state, each), to in TRANSITIONS.items() if each is event})
         self._event = event
 
     def __missing__(self, state: BatchState) -> NoReturn:
-        raise AssertionError(f"a batch that is {state.name} cannot {self._event.name}")  # also under -O
+        raise AssertionError(f"a batch that is {state.name} cannot {self._event.name}")  # -O removes asserts
 
 
 RESOLVED = frozenset({_S.DELIVERED, _S.SPLIT, _S.FAILED, _S.EXPIRED_IN_FLIGHT})

@@ -20,7 +20,7 @@ from aioproducer._core.metadata.snapshot import NO_LEADER
 T = TypeVar("T")
 
 TICK_S = 0.1
-"""Resolution of deadlines, in seconds: an item is due at most one tick after its deadline, never before."""
+"""Resolution of deadlines, in seconds: an item is due at its deadline or at most one tick later."""
 
 
 class Deadlines(Generic[T]):
@@ -37,10 +37,10 @@ class Deadlines(Generic[T]):
 
     def add(self, item: T, deadline: float) -> None:
         """Add *item*, due at *deadline*."""
-        tick = -(-deadline // TICK_S)  # rounded up: a call of math.ceil() costs twice as much
+        tick = -(-deadline // TICK_S)  # the deadline rounded up: math.ceil() costs twice as much
         items = self._by_tick.get(tick)
         if items is None:
-            heapq.heappush(self._ticks, tick)  # first: an exception in between leaves a tick without items
+            heapq.heappush(self._ticks, tick)  # an exception after this push leaves a tick without items
             self._by_tick[tick] = {item: None}
         else:
             items[item] = None
@@ -52,7 +52,7 @@ class Deadlines(Generic[T]):
             items.pop(item, None)
 
     def discard_before_move(self, item: T, before: float, deadline: float) -> None:
-        """Drop the entry of *item* at *before*, after *item* was added again with another *deadline*."""
+        """Drop the entry of *item* at the old deadline *before*, after *item* was added with the new *deadline*."""
         if -before // TICK_S != -deadline // TICK_S:
             self.discard(item, before)
 
@@ -75,8 +75,8 @@ class Deadlines(Generic[T]):
 
 
 JOINS_FOR_S: Final = 1.0
-"""Time in which records may join an open batch, in seconds; `linger_ms` if that is longer. All records of a batch share
-the deadline of the oldest record, so the youngest record fails at most this long before its own deadline."""
+"""Time in which records may join an open batch, in seconds; `linger_ms` if `linger_ms` is longer. All records of a batch
+share the deadline of the oldest record, so the youngest record fails at most one such time before its own deadline."""
 
 
 class JoinWindows:
@@ -107,7 +107,7 @@ class JoinWindows:
             if (batch := queue.open) is None:
                 continue
             if batch.joins_until <= now:
-                queue.seal(batch)  # its linger is over, so the schedule has the queue
+                queue.seal(batch)  # the linger of the batch is over, so the schedule has the queue
             else:
                 self.watch(queue, batch.joins_until)
         self.check_at = watched[0][0] if watched else inf
@@ -117,7 +117,7 @@ class JoinWindows:
 SLOW_S: Final = 0.01
 """Delay from which a node counts as slow, in seconds: twice Kafka's linger."""
 ESTIMATE_VALID_S: Final = 0.1
-"""Validity of the estimate of an idle node, in seconds; then the node is tried again."""
+"""Validity of the estimate of an idle node, in seconds; after this time the node is tried again."""
 
 
 class LatencyEstimate:
@@ -127,7 +127,7 @@ class LatencyEstimate:
 
     def __init__(self) -> None:
         self._unanswered: deque[tuple[float, int]] = deque()
-        """Per unanswered request: the send time, and the number of unanswered requests then."""
+        """Send time of each unanswered request, and the number of unanswered requests at this time."""
         self._since: float = 0.0
         """Start of the present request: the send time, or the time of the last response."""
         self._took_s: float = 0.0
@@ -152,7 +152,7 @@ class LatencyEstimate:
         self._since = now
 
     def estimated_delay_s(self, now: float) -> float:
-        """Return the estimated delay of one more request: (requests + 1) × max(last service time, time on the present one)."""
+        """Return the delay of one more request: (requests + 1) × max(last service time, present service time)."""
         silent_s = now - self._since
         if self._unanswered:
             return (len(self._unanswered) + 1) * max(self._took_s, silent_s)
@@ -210,14 +210,14 @@ class Schedule:
     def __init__(self, identities: IdentityKeeper) -> None:
         self._leaderless: dict[PartitionQueue, None] = {}
         self.new_leaderless: set[str] = set()
-        """Topics with a partition that has waited for a leader only since the last `take_new_leaderless`."""
+        """Topics of queues that were offered without a leader since the last call of `take_new_leaderless`."""
         self._identities = identities
         self._without_identity: dict[PartitionQueue, None] = {}
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self.waiting: dict[int, float] = {}
         """Nodes with ready partitions, each with the time since which a batch waits to be drained."""
         self.lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
-        """End of the linger, queue and leader of each lingering batch. One linger for all batches: first in, first due."""
+        """End of the linger, queue and leader of each lingering batch. Lingers are equal, so the first batch is due first."""
         self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
         """Lingering batches by the leader of their partition at the start of the linger."""
         self.busy: set[int] = set()
@@ -233,7 +233,7 @@ class Schedule:
         return len(self.lingering) == 1
 
     def mark_idle(self, node_id: int, now: float) -> None:
-        """Note that a node has answered all requests, which ends adaptive lingers for it."""
+        """Note that node *node_id* has answered all requests, which ends adaptive lingers for this node."""
         self.busy.discard(node_id)
         if lingering := self._lingering_for.get(node_id):
             for batch, queue in tuple(lingering.items()):
@@ -243,7 +243,7 @@ class Schedule:
         """Drop the linger of *batch*."""
         lingering = self.lingering.get(batch)
         if lingering is not None:
-            self._lingering_for[lingering[2]].pop(batch, None)  # first: an interrupted call is repeated
+            self._lingering_for[lingering[2]].pop(batch, None)  # an interrupted call can be repeated
             self.lingering.pop(batch, None)
 
     def forget_nodes(self, brokers: Collection[int]) -> None:
@@ -293,7 +293,7 @@ class Schedule:
         """Offer each of *queues*, whose leader has changed."""
         for queue in queues:
             self._leaderless.pop(queue, None)
-            self._withdraw(queue)  # its old leader may never be drained again
+            self._withdraw(queue)  # the old leader of the queue may never be drained again
             if queue.leader != NO_LEADER:
                 may_go_at = queue.follow_leader(now)
                 if may_go_at > now:
@@ -301,7 +301,7 @@ class Schedule:
             self.offer(queue, now)
 
     def connected(self, node_id: int, retry_at: float) -> None:
-        """Offer queues whose retries wait for the connection to the node, at *retry_at* at the latest."""
+        """Move retries that wait for a connection to node *node_id* forward to *retry_at*."""
         for _, _, queue in tuple(self.backing_off):
             if queue.leader == node_id and queue.retry_by(retry_at):
                 self.back_off(queue, retry_at)
@@ -324,7 +324,7 @@ class Schedule:
     def leaders_without_identity(self) -> set[int]:
         """Return the leaders of partitions that wait for an identity."""
         for queue in tuple(self._without_identity):
-            if not queue.needs_identity:  # its batches have expired or failed
+            if not queue.needs_identity:  # the batches of the queue have expired or failed
                 del self._without_identity[queue]
         return {queue.leader for queue in self._without_identity} - {NO_LEADER}
 
@@ -336,12 +336,12 @@ class Schedule:
     def leaderless_topics(self) -> set[str]:
         """Return the topics with partitions that wait for a leader."""
         for queue in tuple(self._leaderless):
-            if queue.idle:  # its batches have expired
+            if queue.idle:  # the batches of the queue have expired
                 del self._leaderless[queue]
         return {queue.topic_partition.topic for queue in self._leaderless}
 
     def suspicious_topics(self) -> set[str]:
-        """Return the topics with a retry that waits because its leader refused it as a non-leader."""
+        """Return the topics with a retry that waits because the node denied its leadership of the partition."""
         return {queue.topic_partition.topic for _, _, queue in self.backing_off if queue.suspects_leader}
 
     def collect(self, now: float, *, hurry: bool) -> None:
@@ -361,13 +361,13 @@ class Schedule:
         return min(lingers_until, self.backing_off[0][0]) if self.backing_off else lingers_until
 
     def waiting_since(self, at: float) -> list[int]:
-        """Return the ids of nodes with a batch that has waited since before *at* without any drain."""
+        """Return the ids of nodes that have had ready partitions, and no drain, since before *at*."""
         return [node_id for node_id, since in self.waiting.items() if since < at]
 
     def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
-        """Take at most one batch per partition of *node_id*, up to *max_bytes* together, at least one if any is ready.
+        """Take at most one batch per partition of *node_id*, up to *max_bytes* in total; at least one ready batch.
 
-        A partition with more batches goes to the end of the line. Lingering batches are taken along if they fit.
+        A partition with more batches moves behind all ready partitions. Lingering batches that fit are taken as well.
         """
         batches: list[Batch] = []
         ready = self._ready.get(node_id)
@@ -376,7 +376,7 @@ class Schedule:
         total = 0
         self.waiting[node_id] = now
         for _ in range(len(ready)):
-            queue, _none = ready.popitem(False)  # by position: a name costs as much as the call
+            queue, _none = ready.popitem(False)  # `last` by position: a keyword costs as much as the call
             batch = queue.next_batch(now)
             if isinstance(batch, Batch):
                 total += batch.bytes_to_send()

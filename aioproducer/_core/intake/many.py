@@ -28,7 +28,7 @@ from aioproducer.errors.send_many import SendManyResult
 
 
 class OrderedCalls:
-    """Calls of one topic that append one after the other. Chunks of other calls may be appended in between."""
+    """Calls that append one after the other per topic. Chunks of unordered calls may be appended between two calls."""
 
     def __init__(self) -> None:
         self._locks: dict[str, AppendLock] = {}
@@ -63,14 +63,14 @@ class OrderedCalls:
 
 
 CHUNK_RECORDS: Final = 10_000 if accelerated else 4_096
-"""Number of records after which the call yields to other calls of the topic and to the event loop.
+"""Number of records after which a `send_many` call yields to other calls of the topic and to the event loop.
 
 A chunk takes a few milliseconds. Smaller chunks end batches early: while the call yields, an idle sender drains batches.
 """
 
 
 class ManyIntake:
-    """Appends the columns of `send_many` calls by chunk and partition, as far as memory allows."""
+    """Intake of `send_many` calls: appends columns by chunk and partition, as far as memory allows."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class ManyIntake:
     async def send(
         self, rows: Rows, timeout_s: float | None, ordered: OrderedCalls | None = None
     ) -> SendManyResult:
-        """Append all of *rows* and wait for their outcomes. Cancelling ends the call; appended records are sent."""
+        """Append all of *rows* and wait for their outcomes. Cancelling ends the call; appended records are still sent."""
         loop = self._intake.loop
         call = SendManyCall(rows.topic, len(rows), loop)
         deadline = timer = None
@@ -141,7 +141,7 @@ class ManyIntake:
                     self._preparing.fail(rest, error, call)
                 remaining = rows.positions[sending.taken :]
                 self._settings.on_refused(len(remaining), error)
-                call.failed(remaining, Failure.of(error))  # records that interceptors have not seen
+                call.failed(remaining, Failure.of(error))  # interceptors have not seen `remaining`
                 return
             if isinstance(error, asyncio.CancelledError):
                 for rest in sending.begun():
@@ -156,14 +156,14 @@ class ManyIntake:
         sending.partition, sending.argument = _highest_partition(sending.rows, queues)
         while sending.has_more():
             await sending.take_turn(self._block_deadline(sending))
-            sending.partition = None  # the topic has the partition
+            sending.partition = None  # `take_turn` has found the partition
             if not sending.groups:
                 await self._prepare_chunk(sending)
             self._extend(sending)
-            # Bytes per turn after a wait for memory: small calls stay together, and other calls do not wait long.
+            # Limit of the bytes per turn: small calls stay together, and other calls wait for a short time.
             patience = max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
             while sending.groups and patience > 0:
-                sending.deadline = self._block_deadline(sending)  # one deadline per wait
+                sending.deadline = self._block_deadline(sending)  # each wait has its own deadline
                 reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
                 patience -= self._extend(sending, await sending.reserve(reserved))
             sending.end_turn()
@@ -194,7 +194,7 @@ class ManyIntake:
         self._accumulator.arrived(sending, taken - sum(len(group) for _, group in groups))
 
     async def _await_chunk(self, sending: _Sending) -> None:
-        """Pass the next rows through user code that awaits, one by one, for `USER_CODE_SLICE_S`; append each at once while memory is free."""
+        """Pass the next rows through user code that awaits, row by row, for `USER_CODE_SLICE_S`; append while memory is free."""
         now, start = self._intake.loop.time, sending.taken
         until = now() + USER_CODE_SLICE_S
         while sending.taken < min(len(sending.rows), start + CHUNK_RECORDS) and not sending.groups:
@@ -212,7 +212,7 @@ class ManyIntake:
         position = sending.rows.positions[index]
         try:
             begun = begun or Begun(self._preparing.intercepted(sending.rows, index))
-        except ProducerError as error:  # the interceptors are notified
+        except ProducerError as error:  # `intercepted` has notified the interceptors
             sending.taken = index + 1
             sending.call.failed([position], Failure.of(error))
             return
@@ -222,7 +222,7 @@ class ManyIntake:
         try:
             made = await sending.awaited(Serialization(serializers, contents, position, begun.waits))
         except SerializerTimeout:
-            raise  # each further record might wait as long
+            raise  # each further record might wait for the same time
         except SerializationError as error:
             self._preparing.fail(sending.begun_row(), error, sending.call)
         else:
@@ -230,7 +230,7 @@ class ManyIntake:
             sending.prepared = self._preparing.measured(sending.begun_row(), sending.call)
 
     def _extend(self, sending: _Sending, reserved: int = 0) -> int:
-        """Append groups from the first one on as far as memory allows; return the bytes appended with *reserved* memory."""
+        """Append `groups` in order, as far as memory allows; return the bytes appended with *reserved* memory."""
         size, measured, done = 0, bool(reserved), 0
         while sending.groups:
             queue, rows = sending.groups[0]
@@ -277,7 +277,7 @@ class ManyIntake:
 
     def _expire(self, call: SendManyCall, timeout_s: float, due_at: float) -> None:
         for waiters in tuple(call.live):
-            batch = waiters.batch  # None if an interceptor ended the wait
+            batch = waiters.batch  # `batch` is None if an interceptor ended the wait
             if batch is not None:
                 failure = self._intake.expired(batch, timeout_s, due_at)
                 indices = range(waiters.start, waiters.start + len(waiters))
@@ -292,7 +292,7 @@ class _Sending(WaitingCall):
         self.timeout_s = timeout_s
         self.call = call
         self.due_at = due_at
-        """End of `timeout_s` (loop clock); None without one."""
+        """End of `timeout_s` (loop clock); None without a timeout."""
         self.waits_since: float = asyncio.get_running_loop().time()
         """Start time of the next record's deadline: the time of the call, or of the previous record."""
         self.taken = 0
@@ -300,11 +300,11 @@ class _Sending(WaitingCall):
         self.prepared: Rows = rows.slice(0, 0)
         """Prepared rows without a partition yet."""
         self.awaits: bool = False
-        """True if serializers are awaited: they are coroutine functions, or one returned an awaitable."""
+        """True if serializers are awaited: a serializer is a coroutine function, or has returned an awaitable."""
         self.awaiting: Begun | None = None
-        """Next row, once interceptors have seen it and while its serializers await."""
+        """Next row, after its interceptors and while its serializers await; None between rows."""
         self.groups: deque[Group] = deque()
-        """Rows with a partition, which need only memory."""
+        """Rows with a partition, which wait only for memory."""
 
     def has_more(self) -> bool:
         """True if rows are left to append."""
@@ -329,7 +329,7 @@ class _Sending(WaitingCall):
 
 
 def _highest_partition(rows: Rows, queues: TopicQueues) -> tuple[int | None, str]:
-    """Return the highest requested partition, and the name of its argument if the known topic lacks it."""
+    """Return the highest requested partition, and the argument that names this partition in errors."""
     highest = rows.highest_partition()
     if highest is None or has_partition(queues, highest) or not isinstance(rows.partitions, Sequence):
         return highest, "partition"

@@ -2,15 +2,15 @@
 
 The cost of a new snapshot is proportional to the requested topics, plus a copy of pointers to the other topics.
 
-Responses come from brokers that lag behind each other. For the same topic id:
+Brokers lag behind each other. A response with the known id of a topic therefore has two limits:
 
-- A partition with an older leader epoch than the known one is ignored (KIP-320), unless the known leader has denied its
-  leadership: the known epoch was then wrong, and a newer one may never arrive.
-- Partitions are never removed. A response with fewer partitions comes from a broker without the new ones.
+- A partition with an older leader epoch than the known epoch is ignored (KIP-320), unless the known leader has denied its
+  leadership: a denial shows that the known epoch is wrong, and a newer epoch may never arrive.
+- Partitions are never removed. A response with fewer partitions comes from a broker without the new partitions.
 
 A topic that was deleted and recreated has a new id (KIP-516), and its response replaces the whole known topic. A
-response without topic ids (before Kafka 2.8) also replaces the whole known topic: an old leader costs one round trip,
-while a new leader that is ignored would be ignored forever.
+response without topic ids (before Kafka 2.8) also replaces the whole known topic: accepting an old leader costs one
+round trip, while a new leader would be ignored forever.
 """
 
 # ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
@@ -42,7 +42,7 @@ class Broker(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """Address for connections."""
+        """Address for connections to the broker."""
         return Address(self.host, self.port)
 
 
@@ -141,7 +141,7 @@ class MetadataSnapshot(NamedTuple):
     ) -> Self:
         """Return the snapshot after *answer*, the response to a request for the topics *asked*.
 
-        A *complete* request drops the topics that were not requested; any other keeps them.
+        A *complete* request drops the topics that were not requested; any other request keeps these topics.
         """
         listed = {
             each.node_id: Broker(each.node_id, each.host, each.port, each.rack) for each in answer.brokers
@@ -176,7 +176,7 @@ class MetadataSnapshot(NamedTuple):
         )
 
     def with_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> Self:
-        """Return the snapshot after the leader hints of a produce response; *self* without a change."""
+        """Return the snapshot after the leader hints of a produce response; *self* if no hint is newer."""
         brokers = {**self.brokers, **{each.node_id: each for each in endpoints}}
         topics = dict(self.topics)
         hinted = []
@@ -190,7 +190,7 @@ class MetadataSnapshot(NamedTuple):
     def with_stale_leaders(self, topic: str, refused: Collection[int], node_id: int) -> Self:
         """Return the snapshot after *node_id* has denied its leadership of the partitions *refused*.
 
-        Version and leaders of the snapshot are unchanged. The next response may replace these leaders with any epoch.
+        Version and leaders stay unchanged. The next response may replace a denied leader by a leader of any epoch.
         """
         info = self.topics.get(topic)
         if info is None:
@@ -215,11 +215,11 @@ class MetadataSnapshot(NamedTuple):
 def _merge(
     name: str, known: TopicInfo | None, reported: MetadataResponseTopic, brokers: Mapping[int, Broker]
 ) -> TopicInfo:
-    """Return a topic merged from *known* and a response; *known* itself without a change."""
+    """Return a topic merged from *known* and a response; *known* itself if the response changes nothing."""
     error = broker_error(reported.error_code) if reported.error_code else None
     if error is UnknownTopicOrPartition:
         merged = TopicInfo(name, NO_TOPIC_ID, (), error)
-    elif known is not None and _is_unchanged(reported, known, error):  # the most frequent case
+    elif known is not None and _is_unchanged(reported, known, error):  # most responses change nothing
         return _without_departed_leaders(known, brokers)
     elif partitions := _partitions(reported, brokers):
         if known is not None and known.topic_id == reported.topic_id != NO_TOPIC_ID:
@@ -239,7 +239,7 @@ def _is_unchanged(reported: MetadataResponseTopic, known: TopicInfo, error: type
 
 
 def _partitions(reported: MetadataResponseTopic, brokers: Mapping[int, Broker]) -> tuple[PartitionInfo, ...]:
-    """Return the partitions of an answer by index; none if numbers are missing, as while a topic is created."""
+    """Return the partitions of an answer by index; empty if numbers are missing, as during the creation of a topic."""
     in_order = sorted(reported.partitions, key=attrgetter("partition_index"))
     if [each.partition_index for each in in_order] != list(range(len(in_order))):
         return ()
@@ -254,7 +254,7 @@ def _partitions(reported: MetadataResponseTopic, brokers: Mapping[int, Broker]) 
 def _newest(
     known: tuple[PartitionInfo, ...], reported: tuple[PartitionInfo, ...], brokers: Mapping[int, Broker]
 ) -> tuple[PartitionInfo, ...]:
-    """Return the newer state of each partition of the same topic id."""
+    """Return the newer state of each partition; *known* and *reported* have the same topic id."""
     newest = [
         _led_by(old, brokers) if NO_EPOCH < new.leader_epoch < old.leader_epoch else new
         for old, new in zip(known, reported, strict=False)
@@ -264,7 +264,7 @@ def _newest(
 
 
 def _without_departed_leaders(info: TopicInfo, brokers: Mapping[int, Broker]) -> TopicInfo:
-    """Return *info* without leaders outside *brokers*; *info* itself without such leaders."""
+    """Return *info* without leaders outside *brokers*; *info* itself if all leaders are in *brokers*."""
     if all(each.leader in brokers or each.leader == NO_LEADER for each in info.partitions):
         return info
     return info._replace(partitions=tuple(_led_by(each, brokers) for each in info.partitions))

@@ -2,8 +2,8 @@
 
 - Every call is settled exactly once, in the order of the calls: by its response (`receive_data`), or by the error that
   closed the connection (`connection_lost`).
-- If this side closed the connection, a request of which certainly no byte left gets ConnectionFailed with `written` false.
-- Malformed responses raise an error. The connection then has to be closed, because later bytes cannot be trusted.
+- After a loss, a call of which certainly no byte was sent gets ConnectionFailed with `written` false.
+- Malformed responses raise an error. After this error the connection has to be closed, because later bytes are untrusted.
 """
 
 # ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
@@ -50,22 +50,22 @@ NEVER_SENT: Final = 2**63
 LOGIN_RESPONSE_BYTES: Final = 512 * 1024
 """Maximum size of a response before the authentication has succeeded."""
 RESPONSE_BYTES: Final = 1024 * 1024
-"""Maximum size of a response to a small request, except those about a whole cluster (`Message.LARGE`)."""
+"""Maximum size of a response to a small request, except responses about a whole cluster (`Message.LARGE`)."""
 BYTES_PER_REQUEST_BYTE: Final = 4
-"""Additional size per byte of the request and of later requests: a response has an item per partition of its request."""
+"""Addition to `RESPONSE_BYTES` per byte of the request and of later requests: responses have an item per partition."""
 BYTES_PER_RECORD: Final = 512
-"""Additional size per record of the request: a broker may name each record that it refuses, with a message (KIP-467)."""
+"""Addition to `RESPONSE_BYTES` per record of the request: brokers name each refused record, with a message (KIP-467)."""
 
 
 class ConnectionSettings(NamedTuple):
-    """Durations in seconds, sizes in bytes."""
+    """Settings of connections, with durations in seconds and sizes in bytes."""
 
     client_id: str | None
     """Client name in the logs and quotas of brokers."""
     request_timeout_s: float
-    """Maximum time for a response; the connection is then closed."""
+    """Maximum time for a response; after this time the connection is closed."""
     setup_timeout_s: float
-    """Maximum time for dial and handshake. Doubles with each consecutive failure, up to `setup_timeout_max_s` (KIP-601)."""
+    """Maximum time for dial and handshake; doubles with each consecutive failure, up to `setup_timeout_max_s`."""
     setup_timeout_max_s: float
     """Upper bound of the growing `setup_timeout_s` (KIP-601)."""
     idle_timeout_s: float | None
@@ -73,30 +73,30 @@ class ConnectionSettings(NamedTuple):
     reconnect_backoff: Backoff
     """Delay of the next dial after a failed attempt or a lost connection."""
     send_buffer_bytes: int
-    """SO_SNDBUF; -1 leaves it to the operating system."""
+    """SO_SNDBUF of the socket; -1 leaves the size to the operating system."""
     receive_buffer_bytes: int
-    """SO_RCVBUF; -1 leaves it to the operating system."""
+    """SO_RCVBUF of the socket; -1 leaves the size to the operating system."""
     throttle_max_s: float = inf
-    """Maximum throttle, in seconds. After a longer throttle, requests are sent again after this time."""
+    """Maximum throttle, in seconds. If a broker requests a longer throttle, the client pauses for this maximum."""
     max_response_bytes: int = 100 * 1024 * 1024
     """Maximum size of a response; a larger frame is a protocol error."""
     version_caps: Mapping[int, int] = MappingProxyType({})
-    """Highest version to use, by API key; lower than the highest supported one."""
+    """Highest version to use, by API key; lower than the highest supported version."""
     dial: Callable[[str, int], Awaitable[Any]] | None = None
-    """The user's replacement of name lookup and TCP connect; None for none."""
+    """The user's replacement of name lookup and TCP connect; None without a replacement."""
 
 
 class ConnectionState(IntEnum):
     """State of a connection."""
 
     HANDSHAKE = auto()
-    """Runs its handshake."""
+    """The connection runs its handshake."""
     AUTHENTICATION = auto()
-    """Accepts only SASL requests."""
+    """The connection accepts only SASL requests."""
     READY = auto()
-    """Accepts requests."""
+    """The connection accepts requests."""
     RETIRED = auto()
-    """Accepts no requests; requests in flight still get their responses."""
+    """The connection accepts no requests; requests in flight still get their responses."""
     CLOSED = auto()
 
 
@@ -107,7 +107,7 @@ READY, _RETIRED, _CLOSED = ConnectionState.READY, ConnectionState.RETIRED, Conne
 class ConnectionProtocol:
     """Protocol state of one connection, from the moment at which bytes can be sent.
 
-    Every method may add frames to `data_to_send` and move `next_timeout` forward.
+    Every method may add frames to `data_to_send` and change `next_timeout`.
     """
 
     def __init__(
@@ -120,19 +120,19 @@ class ConnectionProtocol:
         has_sasl: bool = False,
         expected: ExpectedNode | None = None,
     ) -> None:
-        """A *node_id* below 0 is unknown (a bootstrap address). The handshake checks *expected*.
+        """A *node_id* below 0 stands for the unknown node at a bootstrap address. The handshake checks *expected*.
 
-        *has_sasl* is true if a session logs in after the handshake, by `ask` and then `logged_in`.
+        *has_sasl* is true if a session authenticates after the handshake, by `ask` and then `authenticated`.
         """
         self._has_sasl = has_sasl
         self._paused: list[_PausedRequest] | None = None
         self._settings = settings
-        # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
+        # Copies of two settings: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
         self._client_id, self._timeout_s = settings.client_id, settings.request_timeout_s
         self._frames = self._new_reader()
         self._in_flight = InFlight()
         self._to_send: list[bytearray] = []
-        self._accepted = 0  # bytes; the last ones may still be in _to_send, or in a buffer of the transport
+        self._accepted = 0  # bytes enqueued; the last may be in _to_send or in the transport
         self._exchange: Exchange = handshake(settings.version_caps, expected)
         self._has_response = False
         self._logins = 0  # SASL requests without a response
@@ -142,20 +142,20 @@ class ConnectionProtocol:
         self.opened_at: Final = now
         self.state: ConnectionState = ConnectionState.HANDSHAKE
         self.versions: ApiVersionTable = ApiVersionTable({})
-        """Empty until the handshake is over."""
+        """Versions of requests that the broker supports; empty until the handshake is over."""
         self.error: ProducerError | None = None
-        """Error that closed the connection; None if open, or closed on purpose."""
+        """Error that closed the connection; None while it is open, or if this side closed the connection."""
         self.last_used: float = now
-        """Time of the last request or received bytes, except those of SASL (loop clock)."""
+        """Time of the last request or received bytes, without SASL (loop clock)."""
         self.next_timeout: float = inf
         """Time to call `handle_timeout` (loop clock). May be too early: an update per response would cost more than an early
         call every half a minute."""
         self.is_exchanging: bool = True
-        """True during the handshake. Only then `receive_data` adds frames to `data_to_send`."""
+        """True during the handshake, when `receive_data` adds frames to `data_to_send`."""
         self.is_one_way: bool = False
         """True if requests without a response were sent (acks=0)."""
         self.throttled_until: float = 0.0
-        """Time at which the broker reads requests again (KIP-219). Callers hold their requests back until then."""
+        """Time at which the broker reads requests again (KIP-219). Callers hold their requests back until this time."""
 
     def __str__(self) -> str:
         return f"{self.address} ({'bootstrap' if self.node_id < 0 else f'node {self.node_id}'})"
@@ -193,19 +193,19 @@ class ConnectionProtocol:
         version: int | None = None,
         decode: Decode = decode_response,
     ) -> None:
-        """Enqueue *request*. Without *on_answer* no response is expected, and a response is skipped.
+        """Enqueue *request*. Without *on_answer* no response is expected; a response that arrives is skipped.
 
-        *version* is by default the highest common one.
+        *version* is by default the highest common version.
 
         Raises: ConnectionFailed if the connection accepts no requests, UnsupportedVersion if the broker does not support the
-            request or a field of the request. No call is added then.
+            request or a field of the request. If `send` raises, no call is added.
         """
         if self.state is not READY:
             raise self.refusal()
         if version is None:
             version = self.versions.pick(type(request))
         if self._paused is not None:
-            # Raises here, for this call alone, and not in `resume_requests`.
+            # An encoding error is raised here, for this call alone, and not in `resume_requests`.
             encode_request(request, version, 0, self._client_id)
             self._paused.append(_PausedRequest(request, version, decode, on_answer))
             return
@@ -218,7 +218,7 @@ class ConnectionProtocol:
 
         After SaslHandshake v0, tokens have no header: Kafka 0.11 has no SaslAuthenticate request (KIP-152).
 
-        Raises: as `send`.
+        Raises: ConnectionFailed, UnsupportedVersion.
         """
         if self.state in {ConnectionState.HANDSHAKE, ConnectionState.CLOSED}:
             raise self.refusal()
@@ -243,7 +243,7 @@ class ConnectionProtocol:
         self.last_used = last_used
 
     def authenticated(self) -> None:
-        """Accept requests from now on, and drop the call of a last token, which may have no response (KIP-152)."""
+        """Accept requests from now on, and drop the call of the last token, which may have no response (KIP-152)."""
         if self._sends_tokens:
             self._frames, self._logins = self._new_reader(), 0
             self._in_flight.take_all()
@@ -255,7 +255,7 @@ class ConnectionProtocol:
         self._paused = []
 
     def resume_requests(self, now: float) -> None:
-        """Enqueue the requests that were held back, and hold back no more."""
+        """Enqueue the requests that were held back; later requests are enqueued at once."""
         paused, self._paused = self._paused, None
         if not self.is_closed:
             for each in paused or ():
@@ -279,11 +279,11 @@ class ConnectionProtocol:
 
         No call is yielded after `connection_lost`.
 
-        The data is consumed once the iterator is exhausted; a response counts once it is yielded.
+        *data* is consumed once the iterator is exhausted; a response counts as received once yielded.
 
-        Raises: ProtocolError at malformed bytes, after the responses before them; the errors of the handshake.
-            Undecoded at a large response, after the responses before it: call `decoded`, then `receive_data` with no bytes,
-            and pass no other bytes in between.
+        Raises: ProtocolError at malformed bytes, after yielding earlier responses; errors of the handshake;
+            Undecoded at a large response, after yielding earlier responses: call `decoded`, then
+            `receive_data` with no bytes, and pass no other bytes before these two calls.
         """
         if self.state is _CLOSED:
             return
@@ -296,7 +296,7 @@ class ConnectionProtocol:
                 if answered is None:
                     continue
                 call, answer, _ = answered
-                # By index: a field of a NamedTuple costs three times as much (3.11 to 3.13).
+                # `call` is read by index: a field of a NamedTuple costs three times as much (3.11 to 3.13).
                 if call[2] >= call[1].CLIENT_PAUSES_FROM and answer.throttle_time_ms:
                     throttle_s = min(answer.throttle_time_ms / 1000, self._settings.throttle_max_s)
                     self.throttled_until = max(self.throttled_until, now + throttle_s)
@@ -321,7 +321,7 @@ class ConnectionProtocol:
 
         A throttling broker reads nothing (KIP-219), so the request timeout restarts at the end of the throttle.
 
-        Raises: ConnectionFailed, caused by a TimeoutError, after a timeout; the connection has to be closed.
+        Raises: ConnectionFailed, caused by a TimeoutError, after a timeout; the caller has to close the connection.
         """
         waited_s, answer_by = self._settings.request_timeout_s, self._in_flight.next_deadline
         if answer_by < inf:
@@ -346,10 +346,10 @@ class ConnectionProtocol:
     def connection_lost(
         self, cause: ProducerError | None, unwritten: int | None
     ) -> list[tuple[Call, ProducerError]]:
-        """Close, and return all calls in flight, oldest first, each with its error.
+        """Close the connection, and return all calls in flight, oldest first, each call with its error.
 
-        Without *cause* this side has closed the connection. The last *unwritten* bytes of `data_to_send` have certainly not
-        left; None counts all bytes as written.
+        Without *cause* this side has closed the connection. The last *unwritten* bytes of `data_to_send` were certainly not
+        sent; None counts all bytes as written.
         """
         unsent = sum(map(len, self._to_send)) + (unwritten or 0)
         self._to_send, self.next_timeout = [], inf
@@ -396,7 +396,7 @@ class ConnectionProtocol:
         if on_answer is not None:
             deadline = now + self._timeout_s
             response, starts_at, count_records = request.RESPONSE, self._accepted, request.count_records
-            # As Call(…), without its frame.
+            # `new_tuple` is Call(…) without its frame.
             fields = correlation_id, response, version, decode, on_answer, deadline, starts_at, count_records
             in_flight.add(new_tuple(Call, fields))
             if deadline < self.next_timeout:  # noqa: PLR1730 - a call of min() costs more
@@ -426,7 +426,7 @@ class ConnectionProtocol:
         return min(size, self._settings.max_response_bytes)
 
     def _postpone(self, payload: bytes) -> None:
-        """Raise Undecoded for *payload*, which is large, unless its caller decodes it later."""
+        """Raise Undecoded for the large *payload*, unless the decoder of the call returns a LargeAnswer."""
         call = self._in_flight.expect(payload)
         if call is not None and call.decode is not decode_unless_large:
             raise Undecoded(call, payload)
@@ -461,7 +461,7 @@ class _PausedRequest(NamedTuple):
 
     @property
     def never_sent(self) -> Call:
-        """The call, of which no byte has left."""
+        """Call of this request, of which no byte was sent."""
         assert self.on_answer is not None, "a request without a response is no call"
         return Call(-1, self.request.RESPONSE, self.version, self.decode, self.on_answer, inf, NEVER_SENT)
 

@@ -42,11 +42,11 @@ async def open_connection(
 ) -> Connection:
     """Dial *address*, shake hands and authenticate until *deadline* (loop clock; default: the setup timeout from now).
 
-    A *node_id* below 0 means that it is not known yet: a bootstrap address. Traffic is counted in *counters*.
+    A *node_id* below 0 stands for the unknown node at a bootstrap address. Traffic is counted in *counters*.
 
     With a *cluster_id* the connection is to node *node_id* of that cluster. *checks_node*: the brokers are known to
-    have ApiVersions v5, and compare cluster id and node id (KIP-1242). Otherwise a Metadata request gets the cluster
-    id, which costs one round trip.
+    have ApiVersions v5, and compare cluster id and node id (KIP-1242). Without *checks_node* a Metadata
+    request gets the cluster id, which costs one round trip.
 
     Raises: ConnectionFailed, also for any other exception that *dial*, TLS or the user's callables raise;
         AuthenticationFailed if one side does not accept the other; ProtocolError if the peer is no broker; BrokerError
@@ -64,7 +64,7 @@ async def open_connection(
         await _open(
             connection, dial if settings.dial is None else hooked(settings.dial), deadline, cluster_id
         )
-    except RebootstrapRequired as error:  # without a cause, the next request would fail for good
+    except RebootstrapRequired as error:  # ConnectionFailed is retriable, RebootstrapRequired is not
         raise ConnectionFailed(f"{connection}: {error}", written=False) from error
     except BaseException as error:
         if security is not None and not isinstance(error, AuthenticationFailed):
