@@ -5,12 +5,12 @@
         index: int = field(INT32)
         records: BytesLike | None = field(RECORDS)
 
-Names are those of Kafka's message definitions, in snake_case for fields. Callers may omit a field with a `default` or a
-`factory`. Type checkers require the other fields. At run time, an omitted field has Kafka's default, because
-readers build instances by position, from the fields of the version.
+Classes and fields have the names of Kafka's message definitions, fields in snake_case. Callers may omit a field with a
+`default` or a `factory`. Type checkers require the other fields. At run time, an omitted field has Kafka's default,
+because readers build instances by position, from the fields of the version.
 
-`dataclasses` would compile three functions per class instead of one, a fifth of the import time of a producer. Writers and
-readers are closures, so a traceback shows source lines. `protocol/schema.py` caches these closures.
+`dataclasses` would compile three functions per class instead of one function, which costs a fifth of a producer's import
+time. Writers and readers are closures, so a traceback shows source lines. `protocol/schema.py` caches the closures.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class WireType(ABC, Generic[T]):
 
 
 class FieldSpec(NamedTuple):
-    """Arguments of `field`. Versions are those of the message, both bounds included."""
+    """Arguments of `field`. `since` and `until` are versions of the message, both included."""
 
     type: WireType[Any]
     default: Callable[[], Any]
@@ -93,8 +93,8 @@ def field(
     """Declare a field of the versions *since* to *until*.
 
     A *tag* makes the field a tagged field (KIP-482), written only if the value differs from the default. With a nullable
-    type, None is allowed from *nullable_since* on. In a version without the field, an *ignorable* field is omitted, and
-    any other value than the default raises.
+    type, None is allowed from *nullable_since* on. In a version without the field, an *ignorable* field is omitted; the
+    writer raises for any other field with a value other than the default.
     """
     if factory is _UNSET:
         factory = wire_type.default if default is _UNSET else lambda: default
@@ -132,7 +132,7 @@ def struct(cls: type[T]) -> type[T]:
 
 
 COMPILED_AFTER: Final = 8
-"""Number of instances before a struct compiles its constructor. Compilation takes as long as 50 instances."""
+"""Number of instances before a struct compiles its constructor. A compilation takes as long as 50 calls of the first `__init__`."""
 
 
 def _constructor_of_few(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
@@ -174,7 +174,7 @@ def _constructor(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
             names[f"make_{name}"] = spec.default
             parameters.append(f"{name}=UNSET")
             lines.append(f" self.{name} = make_{name}() if {name} is UNSET else {name}")
-    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), names)  # noqa: S102 - the names are those of classes of this package
+    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), names)  # noqa: S102 - the names are field names of this package
     return cast("Callable[..., None]", names["__init__"])
 
 

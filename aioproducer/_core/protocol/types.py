@@ -29,10 +29,10 @@ from aioproducer.errors import ProtocolError
 T = TypeVar("T")
 
 NO_TOPIC_ID: Final = bytes(16)
-"""Topic id in place of an unknown one."""
+"""Topic id in place of an unknown topic id."""
 
 _USUAL_COUNTS = 8
-"""Number of items from which on an array has no precompiled format. Most partitions have fewer replicas."""
+"""Minimum number of items of an array without a precompiled format. Most partitions have fewer replicas."""
 
 
 class _Fixed(WireType[T]):
@@ -86,7 +86,7 @@ class _Sized(WireType[T]):
     ) -> None:
         """*append_length* and *read_length* handle the classic length; *decode* receives the bytes and their position.
 
-        *no_null* is the error text for a null, with the positions of its length (`pos`) and behind its length (`end`).
+        *no_null* is the error text for a null: `pos` is the position of the length, `end` the position after the length.
         """
         super().__init__(name, nullable=nullable)
         self.empty: T = empty
@@ -125,7 +125,7 @@ class _Sized(WireType[T]):
 
 
 class _Array(WireType[T]):
-    """Array of structs or strings, which may be null. Kafka has no arrays of arrays."""
+    """Array of structs or strings; the array may be null. Kafka has no arrays of arrays."""
 
     __slots__ = ("item", "most")
 
@@ -166,7 +166,7 @@ class _Array(WireType[T]):
                 raise _null(self.name, pos)
             if most is not None and count > most:
                 raise ProtocolError(f"{count} items in {self.name} before byte {pos}; {most} are possible")
-            items = []  # grows with the items: a false count allocates nothing
+            items = []  # the list grows with each item: a false count allocates nothing
             for _ in range(count):
                 item, pos = read_item(data, pos)
                 items.append(item)
@@ -216,7 +216,7 @@ class _FixedArray(WireType[Sequence[T]]):
                 unpack, size = by_first_byte[data[pos]]
                 return unpack(data, pos + 1), pos + size
             except (IndexError, KeyError, StructError):
-                return read(data, pos)  # many items, or an error
+                return read(data, pos)  # `read` handles many items, and raises the errors
 
         return read_compact if flexible else read
 
@@ -229,7 +229,7 @@ def _null(name: str, pos: int) -> ProtocolError:
 
 
 class _Struct(WireType[T]):
-    """Struct as an array item or a tagged field. No API here has a nullable struct."""
+    """Struct as an array item or a tagged field. No API of this package has a nullable struct."""
 
     __slots__ = ("cls",)
 
@@ -299,14 +299,14 @@ def array_of(item: _Fixed[T]) -> WireType[Sequence[T]]: ...
 @overload
 def array_of(item: _Sized[T] | type[T], *, most: int | None = None) -> WireType[list[T]]: ...
 def array_of(item: WireType[Any] | type[Any], *, most: int | None = None) -> WireType[Any]:
-    """Return the type of arrays of *item*, a struct or one of the types here, with at most *most* items when read."""
+    """Return the type of arrays of *item*, a struct or a type of this module, with at most *most* items when read."""
     if isinstance(item, _Fixed):
         return _FixedArray(item)
     return _Array(item if isinstance(item, WireType) else struct_of(item), most=most)
 
 
 def nullable_array_of(item: _Sized[T] | type[T]) -> WireType[list[T] | None]:
-    """Return the type of arrays of *item*, a struct or one of the types here, that may be null."""
+    """Return the type of nullable arrays of *item*, a struct or a type of this module."""
     return _Array(item if isinstance(item, WireType) else struct_of(item), nullable=True)
 
 

@@ -32,7 +32,7 @@ class AwsCredentials(NamedTuple):
     secret_key: Secret
     session_token: Secret | None
     region: str | None
-    """Region of botocore's configuration; None without one."""
+    """Region of botocore's configuration; None without a configured region."""
 
 
 class AwsMskIam(SaslClient):
@@ -76,7 +76,7 @@ class AwsMskIam(SaslClient):
         return json.dumps(payload, separators=(",", ":")).encode()
 
     def respond(self, challenge: bytes) -> bytes:
-        """Accept any challenge except an empty one, by which MSK refuses."""
+        """Accept any challenge except an empty challenge, by which MSK refuses the signature."""
         if self.complete or not challenge:
             raise Refused(
                 "the broker did not accept the signature: check the IAM policy, the region and the clock"
@@ -114,7 +114,7 @@ class BotocoreCredentials:
         )
 
 
-# AWS Signature Version 4 of a query, as far as MSK needs it.
+# AWS Signature Version 4 of a query: only the parts that MSK needs.
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _EMPTY_BODY: Final = hashlib.sha256(b"").hexdigest()
@@ -132,7 +132,7 @@ def presigned(
     now: datetime,
     expires_s: int,
 ) -> dict[str, str]:
-    """Return the *parameters* of `GET https://host/` together with those that sign them, as of *now* (UTC)."""
+    """Return the *parameters* of `GET https://host/` together with the signing parameters, as of *now* (UTC)."""
     day, stamp = now.strftime("%Y%m%d"), now.strftime("%Y%m%dT%H%M%SZ")
     scope = f"{day}/{region}/{service}/aws4_request"
     query = {

@@ -1,7 +1,7 @@
 """Authentication by user name and password: PLAIN (RFC 4616), SCRAM (RFC 5802, RFC 7677), and the source of the credentials.
 
-With PLAIN, the broker and every eavesdropper without TLS read the password. With SCRAM, both sides prove the password
-without sending it. Kafka adds delegation tokens (KIP-48), with `tokenauth=true`.
+With PLAIN, the broker and, without TLS, every eavesdropper read the password. With SCRAM, client and broker prove the
+password without sending the password. Kafka adds delegation tokens (KIP-48), with `tokenauth=true`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Credentials:
         self._limits = limits or LogLimits()
 
     async def differs(self, refused: object) -> bool:
-        """Return True if the current pair differs from *refused*; the next login then uses it."""
+        """Return True if the current pair differs from *refused*; the next login then uses the current pair."""
         if self._call is None:
             return False
         login = await self.pair()
@@ -121,7 +121,7 @@ class Plain(_PasswordClient):
     name = "PLAIN"
 
     async def start(self, broker: Address) -> bytes:
-        """Return the only message."""
+        """Return the only message of PLAIN, with user name and password."""
         username, password = await self._pair()
         if "\0" in username or "\0" in password.reveal():
             raise Refused("user name or password has a NUL, which PLAIN (RFC 4616) forbids")
@@ -129,20 +129,20 @@ class Plain(_PasswordClient):
         return b"\0%b\0%b" % (utf8(username, "the user name"), utf8(password, "the password"))
 
     def respond(self, challenge: bytes) -> bytes:
-        """Accept any challenge: PLAIN has none."""
+        """Accept any challenge: PLAIN has no challenges."""
         return b""
 
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 FEWEST_ITERATIONS: Final = 4_096
-"""Minimum of RFC 7677 and of Kafka. Fewer iterations would help an eavesdropper to guess the password."""
+"""Minimum number of iterations in RFC 7677 and Kafka. Fewer iterations help an eavesdropper to guess the password."""
 MOST_ITERATIONS: Final = 1_000_000
-"""Maximum number of iterations, a third of a second of CPU. 2^31 would take ten minutes."""
+"""Maximum number of iterations, which take a third of a second of CPU. 2^31 iterations would take ten minutes."""
 IN_A_THREAD_FROM: Final = 16_384
-"""Number of iterations from which on a worker thread computes the key, about 5 ms."""
+"""Minimum number of iterations for which a worker thread computes the key. 16,384 iterations take about 5 ms."""
 
 _HEADER: Final = "n,,"
-"""GS2 header without channel binding and authorization identity, the only one that Kafka accepts."""
+"""GS2 header without channel binding and authorization identity, the only GS2 header that Kafka accepts."""
 _FIRST = re.compile(
     r"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]+),s=(?P<salt>[A-Za-z0-9/+=]+),i=(?P<iterations>[0-9]{1,10})(?:,.*)?"
 )
@@ -175,7 +175,7 @@ class Scram(_PasswordClient):
         username, password = await self._pair()
         if "\0" in username:
             raise Refused("the user name has a NUL, which SCRAM (RFC 5802) forbids")
-        # UTF-8 without SASLprep, as Kafka's tools store passwords and brokers derive keys from them.
+        # The password is UTF-8 without SASLprep: Kafka's tools and brokers derive keys from the UTF-8 bytes.
         self._password = utf8(password, "the password")
         escaped = username.replace("=", "=3D").replace(",", "=2C")
         self._first = f"n={escaped},r={self._nonce}{self._extension}"

@@ -87,7 +87,7 @@ _CLIENT_CERTIFICATE: Final = {
     "ACCESS_DENIED": "access is denied",
     "DECRYPT_ERROR": "the signature of the client certificate is invalid",
 }
-"""Alerts about the client certificate. Under TLS 1.3 they arrive after the client has completed its handshake."""
+"""Alerts about the client certificate. Under TLS 1.3 such an alert arrives after the client has completed its handshake."""
 _NOTHING_IN_COMMON: Final = {
     "PROTOCOL_VERSION": "it supports none of {versions}; set ssl_enabled_protocols",
     "UNSUPPORTED_PROTOCOL": "it supports none of {versions}; set ssl_enabled_protocols",
@@ -111,9 +111,9 @@ def tls_failure(
 ) -> AuthenticationFailed | ConnectionFailed:
     """Return the exception for an *error* of a TLS connection.
 
-    AuthenticationFailed, which no retry fixes, if one side refused the other; else ConnectionFailed.
-    *chain* has the certificates that the broker presents, its own first; the text names the fault in them. The error
-    is no `__cause__`: the caller sets that.
+    The exception is AuthenticationFailed, which no retry fixes, if client or broker refused its peer; else
+    ConnectionFailed. *chain* has the certificates that the broker presents, the broker's own first; the text names the
+    fault in the chain. The caller sets `__cause__`.
     """
     refused = lost = None
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -141,7 +141,7 @@ def tls_failure(
 
 
 def refuses_client(error: BaseException) -> bool:
-    """Return True if the broker refused the client certificate, under TLS 1.3 after the handshake."""
+    """Return True if *error* is the refusal of the client certificate, which under TLS 1.3 follows the handshake."""
     return isinstance(error, ssl.SSLError) and _reason(error) in _CLIENT_CERTIFICATE
 
 
@@ -200,7 +200,7 @@ def _invalid_now(chain: Sequence[PeerCertificate], settings: TlsSettings, *, exp
 
 
 def _trusted(settings: TlsSettings) -> list[PeerCertificate]:
-    """Return the authorities in the truststore, if the file is readable."""
+    """Return the authorities in the truststore; an empty list if the truststore is unreadable."""
     if settings.truststore is None:
         return []
     try:
@@ -229,15 +229,15 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names[:_NAMES_SHOWN]) + more
 
 
-# Another connection, to read the certificates of a broker whose certificate does not verify.
+# A second connection reads the certificates of a broker whose certificate does not verify.
 
 TIMEOUT_S: Final = 5.0
 MOST_PRESENTED: Final = 10
-"""Maximum number of certificates read. A chain has two or three."""
+"""Maximum number of certificates read. A chain has two or three certificates."""
 
 
 def unverified_context() -> ssl.SSLContext:
-    """Return a context that accepts every certificate, to read certificates only. No data may be sent through it."""
+    """Return a context that accepts every certificate, to read certificates only. The caller must send no data."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -263,12 +263,12 @@ async def shown_chain(
 
 
 def presented_chain(ssl_object: Any) -> tuple[PeerCertificate, ...]:
-    """Return the certificates that the peer of *ssl_object* presented; () if one of them is malformed.
+    """Return the certificates that the peer of *ssl_object* presented; () if one certificate is malformed.
 
-    The object inside `SSLObject` has them decoded by OpenSSL, although nothing verified them.
+    The object inside `SSLObject` has certificates that OpenSSL decoded, even without a verification.
     """
     try:
         chain = ssl_object._sslobj.get_unverified_chain() or ()  # noqa: SLF001 - the public method returns only bytes, from Python 3.13 on
         return tuple(_certificate(each.get_info()) for each in chain[:MOST_PRESENTED])
-    except Exception:  # noqa: BLE001 - whatever OpenSSL and Python raise for malformed fields
+    except Exception:  # noqa: BLE001 - OpenSSL and Python raise many types for malformed fields
         return ()

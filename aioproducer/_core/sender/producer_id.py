@@ -21,14 +21,14 @@ from aioproducer.errors import BrokerError, ProducerError, broker_error
 
 log: Final = Log(__name__)
 
-_NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # as in the JVM client without a transactional id
+_NO_TRANSACTION_TIMEOUT_MS: Final = 2**31 - 1  # the JVM client's value without a transactional id
 
 TOLERATED_FAILURES: Final = 5
 """Number of consecutive retriable failures before a warning is logged."""
 
 
 class ProducerIdRequester:
-    """Requests a producer id from any broker, and from another broker if the first is silent."""
+    """Requests a producer id from any broker, and from another broker if the first broker is silent."""
 
     def __init__(
         self,
@@ -54,9 +54,9 @@ class ProducerIdRequester:
         self.asked: set[int] = set()
         """Nodes without a response to the request."""
         self.tolerated_until: float = 0.0
-        """Time of the next request (loop clock), after the wait for a response or after the pause of a failure."""
+        """Time of the next request (loop clock), after the wait for a response or after the pause that follows a failure."""
         self.dial_next_at: float = 0.0
-        """Time of the next connection attempt (loop clock): the last attempt may still succeed."""
+        """Time of the next connection attempt (loop clock). Before this time the last attempt may still succeed."""
         self._dialled: set[int] = set()
 
     def ask(self, connection: Connection) -> None:
@@ -78,7 +78,7 @@ class ProducerIdRequester:
             self.tolerated_until = min(self.tolerated_until, self._loop.time() + self._backoff.delay_s(0))
 
     def next_to_dial(self, nodes: AbstractSet[int]) -> int:
-        """Return a random node, each of *nodes* once per round: a node may accept a connection and stay silent."""
+        """Return a random node; a round returns each of *nodes* once, because a connected node may stay silent."""
         if not nodes - self._dialled:
             self._dialled.clear()
         node_id = random.choice(tuple(nodes - self._dialled))

@@ -49,7 +49,7 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 PIPELINED: Final = 64
-"""Maximum number of requests in flight to a coordinator. It processes them one by one, so more would wait too long."""
+"""Maximum number of requests in flight to a coordinator, which processes requests one by one: more requests would wait long."""
 FROM_EPOCH_BUMPS: Final = BEFORE_EPOCH_BUMPS + 1
 OPEN_STATES: Final = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 NEVER_USED: Final = "Empty"
@@ -65,7 +65,7 @@ class TransactionDescription(NamedTuple):
     epoch: int
     timeout_ms: int
     began_at_ms: int | None
-    """Begin of the open or last transaction, in ms since the epoch by the coordinator's clock; None without one."""
+    """Begin of the open or last transaction, in ms since the epoch by the coordinator's clock; None without a transaction."""
     partitions: frozenset[TopicPartition]
     """Partitions in the open transaction; a consumer group counts as a partition of `__consumer_offsets`."""
 
@@ -103,7 +103,7 @@ class Administration:
         self._slots: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(PIPELINED))
 
     def connections_changed(self) -> None:
-        """Wake calls that wait for a connection: a node was connected or lost, or an attempt failed."""
+        """Wake calls that wait for a connection: a node was connected or lost, or a connection attempt failed."""
         for each in tuple(self._open_calls):
             each.connections_changed()
 
@@ -135,7 +135,7 @@ class Administration:
     async def end_many(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
     ) -> dict[PreparedTransaction, ProducerError | None]:
-        """End each of *prepared*, and return its error, or None."""
+        """End each transaction of *prepared*, and return the error of each transaction, or None."""
         return await _each(lambda each: _error_of(self.end(each, commit=commit, timeout_s=None)), prepared)
 
     async def describe(self, ids: Iterable[str]) -> dict[str, TransactionDescription | None]:
@@ -171,7 +171,7 @@ class Administration:
                 attempt += 1
 
     async def fence(self, ids: Iterable[str]) -> None:
-        """Fence the producer of each id, and abort its open transaction."""
+        """Fence the producer of each id, and abort the open transaction of the id."""
 
         async def fence(name: str) -> None:
             request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=self._timeout_ms)
@@ -214,7 +214,7 @@ class Administration:
         except InvalidTxnState as refused:
             try:
                 was_empty = await self._was_empty(coordinators, prepared)
-            except UnsupportedVersion:  # before Kafka 3.0 no request returns the state
+            except UnsupportedVersion:  # before Kafka 3.0 no request returns the state of a transaction
                 raise _unknown_outcome(prepared, refused) from refused
             if not was_empty:
                 raise _refused(prepared, refused, commit=commit) from refused
@@ -222,13 +222,13 @@ class Administration:
             raise _unknown_outcome(prepared, refused) from refused
 
     async def _was_empty(self, coordinators: Coordinators, prepared: PreparedTransaction) -> bool:
-        """Return True if nothing was written in *prepared*. Its commit and its abort then count as successful."""
+        """Return True if nothing was written in *prepared*, so that a commit or abort of *prepared* counts as successful."""
         found = await self._describe(coordinators, prepared.transactional_id)
         if found is None or (found.producer_id, found.epoch) != (prepared.producer_id, prepared.epoch):
             return False
         if prepared.transaction_version < ADDED_BY_PRODUCE:
             return found.state == NEVER_USED  # other states may be the end of an earlier transaction
-        return found.state not in OPEN_STATES  # every end, also by a timeout, takes a new epoch
+        return found.state not in OPEN_STATES  # every end, also by a timeout, bumps the epoch
 
     async def _describe(self, coordinators: Coordinators, name: str) -> TransactionDescription | None:
         try:
@@ -337,7 +337,7 @@ class Administration:
 
 
 def _refused(prepared: PreparedTransaction, refused: InvalidTxnState, *, commit: bool) -> ProducerError:
-    """Return the error for INVALID_TXN_STATE. It proves the outcome in version 2, and proves nothing in version 1."""
+    """Return the error for INVALID_TXN_STATE, which proves the outcome in version 2, and proves nothing in version 1."""
     whose = f"the transaction of {prepared.transactional_id!r}"
     if prepared.transaction_version < ADDED_BY_PRODUCE:
         return _unknown_outcome(prepared, refused)
@@ -365,7 +365,7 @@ async def _error_of(call: Awaitable[None]) -> ProducerError | None:
 
 
 async def _each(work: Callable[[K], Coroutine[Any, Any, T]], items: Iterable[K]) -> dict[K, T]:
-    """Run *work* for all items concurrently, and return its results by item. The first error cancels the other tasks."""
+    """Run *work* for all items concurrently, and return the results by item. The first error cancels the other tasks."""
     tasks = {item: asyncio.create_task(work(item)) for item in dict.fromkeys(items)}
     if not tasks:
         return {}
@@ -379,4 +379,4 @@ async def _each(work: Callable[[K], Coroutine[Any, Any, T]], items: Iterable[K])
             task.cancel()
         await asyncio.wait(tasks.values())
         for task in tasks.values():
-            _ = task.cancelled() or task.exception()  # retrieved, because only the first error is raised
+            _ = task.cancelled() or task.exception()  # asyncio logs every unretrieved exception

@@ -55,7 +55,7 @@ TWO_PHASE_COMMIT: Final = 6
 LAST_EPOCH: Final = 32_766
 """Highest epoch; the next epoch is 0 of another producer id."""
 INCONCLUSIVE_CODES: Final = frozenset({TransactionalIdNotFound.code, TransactionalIdAuthorizationFailed.code})
-"""Answers of DescribeTransactions that leave the decision to InitProducerId: an expired id, or a missing DESCRIBE permission."""
+"""Errors of DescribeTransactions that leave the decision to InitProducerId: an expired id, or a missing DESCRIBE permission."""
 
 
 class TransactionSettings(NamedTuple):
@@ -95,7 +95,7 @@ class Ending:
 
     def written(self) -> None:
         """Note that EndTxn is written."""
-        self.is_uncertain = self.is_out  # the response to the first EndTxn was a retriable error
+        self.is_uncertain = self.is_out  # a second EndTxn follows a retriable error of the first EndTxn
         self.is_out = True
 
     def unanswered(self) -> None:
@@ -103,14 +103,14 @@ class Ending:
         self.is_uncertain = True
 
     def give_up(self, failed: ProducerError) -> None:
-        """Cancel the end before EndTxn is written; other callers get *failed*."""
+        """Cancel the end before EndTxn is written; other callers that wait for the end get *failed*."""
         self.given_up = failed
         self.task.cancel()
 
     def error_for(self, refused: ProducerError) -> ProducerError:
-        """Return the error for *refused*, the last response; an unknown outcome if an earlier response was lost.
+        """Return *refused*, the last error, or TransactionOutcomeUnknown if the response to a commit was lost.
 
-        After a change of the cluster no response will arrive.
+        After a change of the cluster no response to the commit will arrive.
         """
         ends = refused.fatal or isinstance(refused, RebootstrapRequired)
         return (
@@ -146,10 +146,10 @@ class TransactionRequests:
         return self._coordinators.transaction_version
 
     async def init_producer_id(self, *, fails_refused: bool = False) -> ProducerIdentity:
-        """Return a producer id, or the next epoch of the current id; *fails_refused* as for `Coordinators.request`.
+        """Return a producer id, or the next epoch of the current id. `Coordinators.request` receives *fails_refused*.
 
         If a transaction is open, the coordinator compares the producer id alone, and aborts even the transaction of a
-        successor. Directly before, DescribeTransactions therefore checks that the epoch is still that of this producer.
+        successor. DescribeTransactions therefore checks the epoch of this producer directly before InitProducerId.
         """
         is_written = False
 
@@ -286,8 +286,8 @@ class TransactionRequests:
         try:
             return await self._end(ending)
         except ProducerFenced:
-            # Version 2 also returns this error while the markers of the last transaction are being written, if no request of
-            # the present transaction has reached the coordinator. EndTxn compares the epoch, so a retry ends no other one.
+            # In version 2, a coordinator without a request of the present transaction also returns ProducerFenced while it
+            # writes the markers of the last transaction. EndTxn compares the epoch, so a retry ends no other transaction.
             if (
                 ending.commits
                 or self._manager.version < ADDED_BY_PRODUCE
@@ -324,7 +324,7 @@ class TransactionRequests:
         return ProducerIdentity(answer.producer_id, answer.producer_epoch)
 
     async def _has_current_identity(self) -> bool:
-        """Return True if the coordinator has the own producer id and epoch, once the last markers are written."""
+        """Return True if the coordinator has this producer's id and epoch, once the last transaction's markers are written."""
         own = self._identity
         try:
             await self._coordinators.request(
@@ -364,9 +364,9 @@ class TransactionRequests:
 def refusal_of_identity(
     found: Described, own: ProducerIdentity, *, version: int, initialized: bool
 ) -> tuple[int, str]:
-    """Return the error code for the producer with *own* that follows from DescribeTransactions, and its subject.
+    """Return the error code that *found* implies for the producer with *own*, and the subject of the error.
 
-    0: the epoch is that of *own*, or the next epoch after a request with a lost response (an end in version 2, else
+    0: *found* has the epoch of *own*, or the next epoch after a request with a lost response (an end in version 2, else
     InitProducerId, *initialized*). CONCURRENT_TRANSACTIONS: the epoch matches, and markers are being written.
     """
     if found.error_code:
@@ -388,7 +388,7 @@ def refusal_of_identity(
 
 
 def raise_outcome(task: asyncio.Task[ProducerError | None]) -> None:
-    """Raise the error of the finished *task*."""
+    """Raise the error of the finished *task*; return if *task* succeeded."""
     if task.cancelled():
         raise ProducerClosed("the producer was closed, or its event loop is shutting down")
     if task.exception() is not None:
