@@ -2,7 +2,7 @@
 
 A step changes several related objects: batches, queues, connections, metadata. Interceptors and log handlers are user
 code, and user code may call every method of the producer. So user code is called at the end of a step: no list
-changes under a loop, and no exception of user code interrupts a step.
+changes while a step iterates over the list, and no exception of user code interrupts a step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from aioproducer._core.logfmt import formatted
 
 MOST_NESTED: Final = 20
 """Maximum depth of nested step ends: user code at the end of a step may start another step. Beyond this depth the event loop
-makes the calls, so that feedback of user code cannot exhaust the stack or block the event loop."""
+calls the user code, so that feedback of user code cannot exhaust the stack or block the event loop."""
 
 Call = Callable[[], object]
 P = ParamSpec("P")
@@ -44,7 +44,7 @@ class Step:
     def run(self, function: Callable[[A], R], argument: A) -> R:
         """Return the result of *function*; its calls of user code run at the end of the outermost step.
 
-        Any number of arguments would cost twice as much: a tuple, and a frame that the interpreter cannot inline.
+        A call with `*arguments` would cost twice as much: a tuple, and a frame that the interpreter cannot inline.
         A signal may raise between any two bytecodes, also inside one of the two `finally` blocks. A depth that stayed
         above 0 would delay all user code forever.
         """
@@ -61,7 +61,7 @@ class Step:
                 self._end()
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call *function* now, or at the end of the current step. Its exceptions are contained."""
+        """Call *function* now, or at the end of the current step. Exceptions of *function* are contained."""
         if self.depth:
             self.calls.append(partial(function, *arguments))
         else:
@@ -78,14 +78,14 @@ class Step:
             _run(calls)
         finally:
             self.nested = outer
-            self.calls.extendleft(reversed(calls))  # empty, unless a signal handler raised
+            self.calls.extendleft(reversed(calls))  # no calls are left, unless a signal handler raised
 
 
 _steps: Final[dict[int, Step]] = {}
 
 
 def step_here() -> Step:
-    """Return the step of this thread. Objects that belong to one thread may keep it, which is faster."""
+    """Return the step of this thread. An object that belongs to one thread may keep the step to save the lookup."""
     thread = get_ident()
     step = _steps.get(thread)
     if step is None:
@@ -94,7 +94,7 @@ def step_here() -> Step:
 
 
 def as_step(function: Callable[P, R]) -> Callable[P, R]:
-    """Return *function* as one step."""
+    """Return a function that runs *function* as one step."""
 
     @wraps(function)
     def stepwise(*arguments: P.args, **named: P.kwargs) -> R:
@@ -109,7 +109,7 @@ def _run(calls: deque[Call]) -> None:
 
 
 def contained(call: Call) -> None:
-    """Run the user code *call*. Its exceptions are printed, as `logging` does; interrupts are raised by the event loop."""
+    """Run the user code *call*. Exceptions are printed, as in `logging`; the event loop raises interrupts."""
     try:
         call()
     except (KeyboardInterrupt, SystemExit) as interrupt:
@@ -120,7 +120,7 @@ def contained(call: Call) -> None:
 
 
 def pass_on(interrupt: BaseException) -> None:
-    """Make the event loop raise *interrupt* (KeyboardInterrupt, …) in its next iteration; without a loop, raise it here."""
+    """Make the event loop raise *interrupt* (KeyboardInterrupt, …) in its next iteration; raise *interrupt* without a loop."""
     loop = _running_loop()
     if loop is None:
         raise interrupt
@@ -138,13 +138,13 @@ def _running_loop() -> Any:
 
 
 _FRAMES: Final = 3
-"""`_record`, `contained` and `Log.log` are between `findCaller` and the caller."""
+"""Number of frames between `findCaller` and the caller: `_record`, `contained` and `Log.log`."""
 
 
 class Log:
     """Logger of a module. Handlers run at the end of a step, and their exceptions are contained.
 
-    A message is logfmt (`formatted`), and its pairs are attributes of the log record, as those of `extra=` are.
+    A message is logfmt (`formatted`), and its pairs are attributes of the log record, like the pairs of `extra=`.
     Logger names are public, so they omit the private package: `aioproducer._core.sender.loop` logs as
     `aioproducer.sender.loop`, and `aioproducer._engine` as `aioproducer.engine`.
     """
@@ -155,23 +155,23 @@ class Log:
         self._logger = logging.getLogger(name.replace("._core.", ".").replace("._", "."))
 
     def debug(self, message: str, *arguments: object) -> None:
-        """Log at DEBUG."""
+        """Log *message* at DEBUG."""
         self.log(logging.DEBUG, message, *arguments, stacklevel=2)
 
     def info(self, message: str, *arguments: object) -> None:
-        """Log at INFO."""
+        """Log *message* at INFO."""
         self.log(logging.INFO, message, *arguments, stacklevel=2)
 
     def warning(self, message: str, *arguments: object, exc_info: BaseException | None = None) -> None:
-        """Log at WARNING."""
+        """Log *message* at WARNING."""
         self.log(logging.WARNING, message, *arguments, exc_info=exc_info, stacklevel=2)
 
     def error(self, message: str, *arguments: object, exc_info: BaseException | None = None) -> None:
-        """Log at ERROR."""
+        """Log *message* at ERROR."""
         self.log(logging.ERROR, message, *arguments, exc_info=exc_info, stacklevel=2)
 
     def exception(self, message: str, *arguments: object) -> None:
-        """Log at ERROR, with the exception that is being handled."""
+        """Log *message* at ERROR, with the exception that is being handled."""
         self.log(logging.ERROR, message, *arguments, exc_info=sys.exc_info()[1], stacklevel=2)
 
     def log(
@@ -182,7 +182,7 @@ class Log:
         exc_info: BaseException | None = None,
         stacklevel: int = 1,
     ) -> None:
-        """Log at *level*. The record shows the line of the caller; with *stacklevel* 2, of the caller's caller."""
+        """Log *message* at *level*, with the line of the caller, or with *stacklevel* 2 the line of the caller's caller."""
         if self._logger.isEnabledFor(level):
             contained(partial(self._record, level, message, arguments, exc_info, stacklevel))
 
@@ -199,6 +199,6 @@ class Log:
         exc_info = None if error is None else (type(error), error, error.__traceback__)
         message, texts, fields = formatted(message, arguments)  # texts of peers forge no line and no field
         record = logger.makeRecord(logger.name, level, path, line, message, texts, exc_info, function)
-        taken = {*vars(record), "message", "asctime"}  # with those of a record factory; `extra=` would raise
+        taken = {*vars(record), "message", "asctime"}  # a record factory may add names; `extra=` would raise
         vars(record).update({f"{key}_" if key in taken else key: value for key, value in fields.items()})
         step_here().call(logger.handle, record)

@@ -1,6 +1,6 @@
 """Worker threads for calls that would block the event loop.
 
-The default executor belongs to the application, so no call runs there: see docs/decisions/0030-worker-threads.md.
+The default executor belongs to the application, so these threads are separate: see docs/decisions/0030-worker-threads.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ IDLE_S: Final = 10.0
 """Time after which an idle thread ends, in seconds."""
 
 YIELD_S: Final = 0.0 if sys.platform == "win32" else 1e-6
-"""Sleep of `yield_gil`, in seconds. Linux takes 60 µs, in which a thread wakes up. Windows takes about 500 µs for more than 0."""
+"""Sleep of `yield_gil`, in seconds. On Linux the sleep takes 60 µs, in which a thread wakes up; on Windows 1e-6 takes 500 µs."""
 YIELD_EVERY_S: Final = 0.0003
 """Shortest time between two sleeps of `yield_gil`, in seconds."""
 
@@ -40,13 +40,13 @@ _Call: TypeAlias = tuple[Future[Any], Callable[[], Any]]
 
 
 class NoThread(OSError):
-    """Raised if no thread can be started: the process is at its limit, short of memory, or exiting."""
+    """Raised if no thread can be started: the process is at its limit of threads, short of memory, or exiting."""
 
 
 class WorkerThreads(concurrent.futures.Executor):
     """Pool of at most *limit* daemon threads, started on demand and ended when idle.
 
-    A `ThreadPoolExecutor` refuses calls while the interpreter exits, and the exit waits for its threads.
+    A `ThreadPoolExecutor` refuses calls while the interpreter exits, and the exit waits for the threads of the executor.
     """
 
     def __init__(self, limit: int, name: str) -> None:
@@ -68,7 +68,7 @@ class WorkerThreads(concurrent.futures.Executor):
         self._closed = False
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Return the outcome of *function*, called in a thread; NoThread if there is none."""
+        """Return the Future of *function*, called in a thread. The Future fails with NoThread if no thread can be started."""
         if self._pid != os.getpid():  # a forked child has no threads, and may have a locked lock
             self._begin()
         future: Future[T] = Future()
@@ -86,7 +86,7 @@ class WorkerThreads(concurrent.futures.Executor):
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:  # noqa: FBT001, FBT002 - as in Executor
-        """Cancel the calls that have not begun, and end each thread after its present call. Waits for nothing."""
+        """Cancel the calls that have not begun, and end each thread after its present call. Return without waiting."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -94,37 +94,37 @@ class WorkerThreads(concurrent.futures.Executor):
             future.cancel()
 
     async def run(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Return what *function* returns in a thread, in a copy of the caller's context.
+        """Return the result of *function*, called in a thread, in a copy of the caller's context.
 
-        If cancelled, it returns without waiting for the thread, which completes its current call.
+        A cancelled `run` returns without waiting for the thread, which completes its current call.
 
-        Raises: NoThread; what *function* raises.
+        Raises: NoThread; the errors of *function*.
         """
         call = partial(copy_context().run, function, *args)
         return await asyncio.get_running_loop().run_in_executor(self, call)
 
     async def run_anyway(self, function: Callable[..., T], /, *args: Any) -> T:
-        """Do as `run`; if there is no thread, call *function* on the event loop."""
+        """Return the result of *function*, called as in `run`, or on the event loop if no thread can be started."""
         with suppress(NoThread):
             return await self.run(function, *args)
         return function(*args)
 
     def yield_gil(self) -> None:
-        """Sleep for a moment, if a call has no outcome yet: a thread that waits for the GIL takes it.
+        """Sleep for a moment, if a call has no outcome yet: a thread that waits for the GIL takes the GIL.
 
         A waiting thread requests the GIL after 5 ms in which no thread has released it. An event loop that polls its sockets
-        more often releases the GIL, and takes it back before the waiting thread has woken up.
+        more often releases the GIL, and takes the GIL back before the waiting thread has woken up.
         """
         if (self._calls or self._idle < self._threads) and time.perf_counter() >= self._yields_at:
             time.sleep(YIELD_S)
             self._yields_at = time.perf_counter() + YIELD_EVERY_S
 
     def _start(self, name: str) -> None:
-        # Without the lock: under gevent a start may switch to another greenlet of the same thread.
+        # A start is made without the lock: under gevent a start may switch to another greenlet of the same thread.
         try:
             threading.Thread(target=self._work, name=name, daemon=True).start()
         except Exception as error:  # noqa: BLE001 - RuntimeError or MemoryError; callers fall back
-            is_exiting = not threading.main_thread().is_alive()  # Python 3.12 starts no thread then
+            is_exiting = not threading.main_thread().is_alive()  # Python 3.12 starts no thread at exit
             level = logging.DEBUG if is_exiting else logging.WARNING
             self._limits.log(log, level, "", "threads.unavailable name=%s error=%r", self._name, error)
             with self._changed:
@@ -155,7 +155,7 @@ class WorkerThreads(concurrent.futures.Executor):
             del call  # an idle thread keeps nothing alive
 
     def _next(self) -> _Call | None:
-        """Return the next call; None: end the thread."""
+        """Return the next call, or None to end the thread."""
         with self._changed:
             while not self._calls:
                 self._idle += 1
@@ -196,4 +196,4 @@ LOOKUP_THREADS: Final = WorkerThreads(8, "aioproducer looks up names")
 CALL_THREADS: Final = WorkerThreads(8, "aioproducer calls")
 """Calls of all producers without a time limit: callables of the application, token endpoints, Kerberos."""
 WORK_THREADS: Final = WorkerThreads(2, "aioproducer works")
-"""Short work of all producers: TLS contexts, SCRAM, large metadata. Separate threads keep it apart from blocked calls."""
+"""Short work of all producers: TLS contexts, SCRAM, large metadata. Blocked calls cannot delay this work."""

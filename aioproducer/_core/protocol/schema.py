@@ -57,15 +57,15 @@ class Message:
     FLEXIBLE_FROM: ClassVar[int]
     """First version with compact lengths and tagged fields (KIP-482)."""
     CLIENT_PAUSES_FROM: ClassVar[int]
-    """First version of a response that requires the client to pause for `throttle_time_ms`. Brokers delay older responses
-    themselves (KIP-219)."""
+    """First version of a response that requires the client to pause for `throttle_time_ms`. The broker itself delays a
+    response of a lower version (KIP-219)."""
     LARGE: ClassVar[bool]
     """True for responses whose size grows with the cluster, up to many megabytes."""
 
     def check(self) -> None:
         """Raise ProtocolError for an invalid value, such as a number out of range.
 
-        Clients check a response before they use any of it. Servers and tests may still encode invalid values.
+        A client checks a response before it uses any field of the response. Servers and tests may still encode invalid values.
         """
 
     @staticmethod
@@ -97,7 +97,7 @@ def message(
     client_pauses_from: int = NEVER,
     large: bool = False,
 ) -> Callable[[type[M]], type[M]]:
-    """Make a class a message, with fields declared as in a struct."""
+    """Make a class a message; the fields are declared as for `struct`."""
 
     def decorate(cls: type[M]) -> type[M]:
         cls.API_KEY, cls.VERSIONS, cls.FLEXIBLE_FROM = api_key, versions, flexible_from
@@ -109,7 +109,7 @@ def message(
     return decorate
 
 
-# Encoding. Versions were picked by an `ApiVersionTable`, or checked against `VERSIONS` by a server.
+# Encoding. An `ApiVersionTable` has picked the version, or a server has checked the version against `VERSIONS`.
 
 
 def encode(message: Message, version: int) -> bytearray:
@@ -204,7 +204,7 @@ class RequestHeader(NamedTuple):
 def encode_request(
     request: Request[Any], version: int, correlation_id: int, client_id: str | None
 ) -> bytearray:
-    """Return the frame, with its length."""
+    """Return the frame of *request*, including the length field."""
     api_key, header, write = _request_parts(type(request), version, client_id)  # type: ignore[arg-type]  # a class is hashable
     frame = bytearray(header)
     write(frame, request)
@@ -214,14 +214,14 @@ def encode_request(
 
 @lru_cache(maxsize=256)
 def _request_parts(cls: type[Request[Any]], version: int, client_id: str | None) -> tuple[int, bytes, Writer]:
-    """Return the API key, the header with its length, and the writer of a request. Fields that vary per request are zero."""
+    """Return API key, frame length with header, and writer of a request. Fields that vary per request are zero."""
     header = bytearray(_REQUEST_START.size)
     _append_client_id(header, client_id)
     return cls.API_KEY, bytes(header) + b"\0" * (version >= cls.FLEXIBLE_FROM), _writer(cls, version)
 
 
 def encode_response(response: Message, version: int, correlation_id: int) -> bytearray:
-    """Return the frame, with its length."""
+    """Return the frame of *response*, including the length field."""
     frame = bytearray(_RESPONSE_START.pack(0, correlation_id))
     if _has_tags(type(response), version):
         frame.append(0)
@@ -244,7 +244,7 @@ def read_correlation_id(payload: BytesLike) -> int:
 
 
 def decode_response(response_cls: type[M], version: int, payload: BytesLike) -> tuple[M, int]:
-    """Return the message, and the number of surplus bytes.
+    """Return the response in *payload*, and the number of surplus bytes.
 
     Surplus bytes are harmless, because the length of the frame is known. Some brokers send surplus bytes, which the Java
     client also ignores.
@@ -299,7 +299,7 @@ class ApiVersionTable:
     *caps* limit the versions to use, by API key, for example in a test of each version.
 
     *finalized_features* are the levels of features enabled in the whole cluster, by name (KIP-584). The features of a
-    higher *finalized_features_epoch* are newer; -1 means unknown.
+    higher *finalized_features_epoch* are newer; epoch -1 means unknown.
 
     *is_node_checked*: the broker has compared its cluster id and node id with the ids that the client expects
     (KIP-1242).
@@ -322,11 +322,11 @@ class ApiVersionTable:
         self._picked: dict[type[Request[Any]], int] = {}
 
     def pick(self, request_cls: type[Request[Any]], at_most: int | None = None) -> int:
-        """Return the highest common version, limited to *at_most*.
+        """Return the highest version of *request_cls* that client and broker have in common, limited to *at_most*.
 
-        Some versions require a finalized feature of the cluster, although brokers offer them without it.
+        Some versions require a finalized feature of the cluster, although brokers offer these versions without the feature.
 
-        Raises: UnsupportedVersion, whose text names both ranges of versions.
+        Raises: UnsupportedVersion, whose text names the version ranges of client and broker.
         """
         try:
             version = self._picked[request_cls]

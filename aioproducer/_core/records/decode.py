@@ -1,6 +1,6 @@
 """Decoding of record batches (magic 2) to records, for the in-process broker, the tools and the tests.
 
-The bytes are untrusted: bytes other than batches raise ProtocolError.
+The bytes are untrusted: bytes that are no valid batches raise ProtocolError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from aioproducer._core.wire import BytesLike, crc32c, read_varlong
 from aioproducer.errors import ProtocolError
 
 _MIN_RECORD_BYTES = 7
-"""Length, attributes, two deltas, two nulls and a header count, a byte each."""
+"""Size of a record with length, attributes, two deltas, two nulls and a header count of one byte each."""
 
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -51,7 +51,7 @@ class DecodedBatch:
     attributes: int
     codec: Codec
     timestamp_type_log_append: bool
-    """True if the broker set the time; `max_timestamp` is then the time of all records."""
+    """True if the broker set the time of all records, which is `max_timestamp`."""
     transactional: bool
     control: bool
     base_timestamp: int
@@ -60,7 +60,7 @@ class DecodedBatch:
     producer_epoch: int
     base_sequence: int
     last_offset: int
-    """Last offset of the batch, also if compaction has removed its record."""
+    """Last offset of the batch, also if compaction has removed the record at this offset."""
     records: list[DecodedRecord]
 
 
@@ -69,7 +69,7 @@ def decode_batches(
 ) -> Iterator[DecodedBatch]:
     """Yield the batches in *data* in order; *limit* is the maximum size of a decompressed batch, in bytes.
 
-    With *partial_ok* an incomplete last batch, as brokers send it, is omitted. With *compacted* some or all records of a
+    With *partial_ok* an incomplete last batch, which brokers may send, is omitted. With *compacted* some or all records of a
     batch may be missing.
 
     Raises: ProtocolError for any other difference from a batch that a producer writes: another magic, a wrong
@@ -78,7 +78,7 @@ def decode_batches(
     data = bytes(data)
     start = 0
     while start < len(data):
-        stop = len(data) + 1  # not known yet
+        stop = len(data) + 1  # the end is not known yet
         if len(data) - start >= LENGTH_PREFIX:
             (length,) = LENGTH.unpack_from(data, start + LENGTH_AT)
             if length < HEADER.size - LENGTH_PREFIX:
@@ -136,8 +136,8 @@ def _decode_batch(data: bytes, limit: int, *, compacted: bool) -> DecodedBatch:
 def _decode_records(
     section: bytes, count: int, base_offset: int, base_timestamp: int, last_delta: int
 ) -> list[DecodedRecord]:
-    """Read *count* records; the offset delta of the last one is *last_delta*, or less in a compacted batch."""
-    if count * _MIN_RECORD_BYTES > len(section):  # checked before any record is created
+    """Read *count* records; the offset delta of the last record is *last_delta*, or less in a compacted batch."""
+    if count * _MIN_RECORD_BYTES > len(section):  # the count is checked before any record is created
         raise ProtocolError(f"{count} records do not fit into {len(section)} bytes")
     records = []
     pos, lowest, gaps = 0, 0, last_delta + 1 - count
@@ -145,7 +145,7 @@ def _decode_records(
         for index in range(count):
             length, pos = _read_number(section, pos)
             end = pos + length
-            pos += 1  # attributes; Kafka defines none
+            pos += 1  # the attributes of the record; Kafka defines no attribute
             timestamp_delta, pos = _read_number(section, pos)
             offset_delta, pos = _read_number(section, pos)
             key, pos = _read_field(section, pos)
@@ -199,9 +199,9 @@ def _read_field(section: bytes, pos: int) -> tuple[bytes | None, int]:
 
 
 def _read_number(section: bytes, pos: int) -> tuple[int, int]:
-    """Read a varint or varlong. This function reads one or two bytes, the usual size, at half the cost.
+    """Read a varint or varlong. Reading one or two bytes, the usual size, costs half of `read_varlong`.
 
-    Raises: IndexError if the section ends before *pos* or after the first byte; ProtocolError as `read_varlong`.
+    Raises: IndexError if the section ends before *pos* or after the first byte; the ProtocolError of `read_varlong`.
     """
     zigzag = section[pos]
     if zigzag > 0x7F:

@@ -16,9 +16,9 @@ from aioproducer._core.worker_threads import CALL_THREADS
 
 @runtime_checkable
 class Mechanism(Protocol):
-    """One authentication; each authentication has a new mechanism.
+    """Client side of one authentication; each authentication has a new mechanism.
 
-    The optional attribute `complete` is false while messages remain, even empty ones. Without `complete` the exchange ends
+    The optional attribute `complete` is false while messages remain, even empty messages. Without `complete` the exchange ends
     with an empty challenge, or when `respond` returns an empty message.
     """
 
@@ -32,7 +32,7 @@ class Mechanism(Protocol):
         ...
 
     def respond(self, challenge: bytes, /) -> bytes | Awaitable[bytes]:
-        """Return the response to *challenge*; raise for an invalid one."""
+        """Return the response to *challenge*; raise an exception for an invalid challenge."""
         ...
 
 
@@ -42,7 +42,7 @@ MechanismFactory: TypeAlias = Callable[[], Mechanism]
 class Refused(Exception):
     """Raised by a mechanism for an invalid message of the broker, or without credentials.
 
-    The text is for users. The exchange adds the name of the broker.
+    The text is for users. The exchange adds the name of the broker to the text.
     """
 
 
@@ -64,7 +64,7 @@ MOST_HUNG: Final = 2
 
 
 async def called(function: Callable[[], Any]) -> Any:
-    """Call *function*: a coroutine function on the event loop, any other function in a thread, because it may block.
+    """Call *function*: a coroutine function on the event loop, any other function in a thread, because a function may block.
 
     The event loop raises an interrupt, such as KeyboardInterrupt, and `called` raises a RuntimeError. A task of the
     producer that ends with an interrupt would end the producer.
@@ -80,9 +80,9 @@ async def called(function: Callable[[], Any]) -> Any:
 
 
 class UserCall:
-    """User callable with a time limit. After the limit, at most `MOST_HUNG` calls of the callable may still run.
+    """User callable with a time limit. At most `MOST_HUNG` calls of the callable may still run after the time limit.
 
-    A thread cannot be ended. Without the limit a hanging callable would use up the threads of all producers.
+    A thread cannot be ended. Without `MOST_HUNG` a hanging callable would use up the threads of all producers.
     """
 
     def __init__(self, function: Callable[[], Any], option: str) -> None:
@@ -132,9 +132,9 @@ def _is_async(function: Callable[[], Any]) -> bool:
 
 
 def utf8(text: str | Secret, name: str) -> bytes:
-    """Encode *text*; errors show it as *name*.
+    """Encode *text*; errors contain *name* in place of *text*.
 
-    Raises: Refused if *text* has a lone surrogate. The error contains no part of *text*.
+    Raises: Refused, without any part of *text*, if *text* has a lone surrogate.
     """
     try:
         return revealed(text).encode()

@@ -19,7 +19,7 @@ from aioproducer._core.security.secret import Secret, revealed
 _BLOCK = re.compile(
     r"-----BEGIN (?P<label>[A-Z0-9 ]{1,64})-----(?P<body>(?:[^-]++|-(?!----))*+)(?P<end>-----END (?P=label)-----)?"
 )
-"""Pattern of a PEM block. It takes linear time, because no body contains the dashes of another block."""
+"""Pattern of a PEM block. A search takes linear time, because no body contains the dashes of another block."""
 _CERTIFICATES: Final = ("CERTIFICATE", "TRUSTED CERTIFICATE", "X509 CERTIFICATE")
 _JKS: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 _DER_SEQUENCE: Final = 0x30
@@ -31,13 +31,13 @@ _FLAGS: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | geta
 def open_regular(path: str) -> BinaryIO:
     """Open *path* for reading.
 
-    Raises: OSError if *path* is no regular file or cannot be opened; ValueError if *path* is no possible name.
+    Raises: OSError if *path* is no regular file or cannot be opened; ValueError if no file can have the name *path*.
     """
     return open(descriptor_of(path, os.O_RDONLY), "rb")
 
 
 def descriptor_of(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """Open the regular file *path* and return its descriptor. Raises: as `open_regular`."""
+    """Open the regular file *path* and return its descriptor. Raises: the errors of `open_regular`."""
     descriptor = os.open(path, flags | _FLAGS, mode)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
@@ -49,11 +49,11 @@ def descriptor_of(path: str | Path, flags: int, mode: int = 0o600) -> int:
 
 
 def file_status(path: str | None) -> object:
-    """Return a value that changes with the content of the file *path*; None for None."""
+    """Return a value that changes with the content of the file *path*; None if *path* is None."""
     if path is None:
         return None
     try:
-        found = os.stat(path)  # noqa: PTH116 - as open() in other modules
+        found = os.stat(path)  # noqa: PTH116 - other modules use open(), not pathlib
     except (OSError, ValueError) as error:
         return type(error)
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -75,7 +75,7 @@ class Pem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Source of a store: the path of a file, or PEM text, with the name of its option."""
+    """Source of a store: the path of a file, or PEM text, and the name of the option with this value."""
 
     option: str
     value: str | Secret
@@ -87,7 +87,7 @@ class Source:
         return None if "-----BEGIN" in value else value
 
     def content(self) -> bytes:
-        """Return the current content. Raises: StoreError."""
+        """Return the current content of the store. Raises: StoreError."""
         path = self.path
         if path is None:
             return revealed(self.value).encode()
@@ -115,14 +115,14 @@ def read_store(
     password: Secret | None = None,
     load: Callable[[str], Any] = importlib.import_module,
 ) -> Pem:
-    """Read a store. Without *store_type* (PEM, PKCS12, JKS), the content determines the type.
+    """Read the store *source*. Without *store_type* (PEM, PKCS12, JKS), the content determines the type.
 
     Raises: StoreError.
     """
     content = source.content()
     kind = store_type or kind_of(content)
     if {kind, kind_of(content)} == {"JKS", "PKCS12"}:
-        kind = kind_of(content)  # Java reads both under either name (keystore.type.compat)
+        kind = kind_of(content)  # Java reads JKS and PKCS12 under either name (keystore.type.compat)
     if kind == "JKS":
         raise StoreError(
             f"{source} is a Java key store (JKS), which only Java reads. Convert it: keytool -importkeystore"

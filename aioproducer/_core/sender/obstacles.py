@@ -1,4 +1,4 @@
-"""Reasons for a batch without acknowledgement, computed on demand."""
+"""Obstacles: the reasons for the missing acknowledgement of a batch, computed on demand."""
 
 # ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start
 
@@ -24,11 +24,11 @@ from aioproducer.errors import (
 )
 
 LATE_S: Final = 0.25
-"""Margin of a deadline, in seconds. A deadline that is handled later means that the event loop did not run."""
+"""Margin of a deadline, in seconds. If the producer handles a deadline later, the event loop did not run."""
 
 
 class Obstacle(NamedTuple):
-    """Reason and details, as a clause with a subject."""
+    """Reason for a missing acknowledgement, with the details as a clause."""
 
     reason: TimeoutReason
     text: str
@@ -36,7 +36,7 @@ class Obstacle(NamedTuple):
 
 
 class Obstacles(NamedTuple):
-    """Finds the obstacle of a batch from its state and the connection to its leader. Read-only, without cost until called."""
+    """Finds the obstacle of a batch from its state and the connection to its leader. A search changes no state."""
 
     accumulator: Accumulator
     pool: Pool
@@ -45,7 +45,7 @@ class Obstacles(NamedTuple):
     in_flight: Mapping[Connection, int]
     most_in_flight: int
     identity_error: Callable[[], ProducerError | None]
-    """Returns the failure to get a producer id."""
+    """Returns the failure to get a producer id, or None without a failure."""
     loop: asyncio.AbstractEventLoop
 
     def failure(self, batch: Batch, timeout_s: float | None = None, due_at: float | None = None) -> Failure:
@@ -73,7 +73,7 @@ class Obstacles(NamedTuple):
         """Return the obstacle of *batch*, *late_s* after its deadline and after a wait of *waited_s*.
 
         A blocked event loop is the reason if there is no other obstacle, or if the loop was blocked for most of the
-        time. For NO_ANSWER a tenth of the time is enough, because a response may have arrived in the meantime.
+        wait. For NO_ANSWER a tenth of the wait is enough: a response may have arrived while the loop was blocked.
         """
         obstacle = self._of(batch, now)
         if obstacle is not None:
@@ -84,7 +84,7 @@ class Obstacles(NamedTuple):
         return Obstacle(TimeoutReason.LOOP_BLOCKED, f"the event loop did not run{for_s}")
 
     def _of(self, batch: Batch, now: float) -> Obstacle | None:
-        """Return the obstacle; None if *batch*, or one before it in its partition, can be sent now."""
+        """Return the obstacle of *batch*; None if *batch*, or an earlier batch of its partition, can be sent now."""
         while batch.successors:
             batch = next(
                 (each for each in batch.successors if each.state not in RESOLVED), batch.successors[-1]
@@ -95,7 +95,7 @@ class Obstacles(NamedTuple):
             return self._unanswered(NO_LEADER if queue is None else queue.leader, now)
         if queue is None or queue.leader == NO_LEADER:
             return Obstacle(TimeoutReason.NO_LEADER, "the partition has no leader")
-        # Being compressed in a thread, or queued behind unwritten requests.
+        # The batch is being compressed in a thread, or is queued behind unwritten requests.
         if batch.state is BatchState.IN_FLIGHT:
             text = f"earlier requests to node {queue.leader} are still being written"
             return self._node(queue.leader, now) or Obstacle(TimeoutReason.IN_FLIGHT_LIMIT, text)

@@ -1,8 +1,8 @@
 """A transaction manager: states and events of a transactional producer, and reactions to a coordinator's errors.
 
 KIP-98, KIP-890, KIP-939. Pure: no clock, no loop, no I/O. `docs/design.md` draws its diagram from `TRANSITIONS`, and a
-test compares both. The rows of `react` are those of the JVM client (TransactionManager, Kafka 4.3), with exceptions in
-comments.
+test compares the diagram to `TRANSITIONS`. The rows of `react` equal the JVM client's rows (TransactionManager, Kafka
+4.3); comments name the exceptions.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class TransactionState(IntEnum):
     UNINITIALIZED = auto()
     """No producer id yet."""
     INITIALIZING = auto()
-    """InitProducerId is sent, for a producer id or the next epoch; it fences the producer with the last epoch."""
+    """InitProducerId is sent, for a producer id or the next epoch. InitProducerId fences the producer with the last epoch."""
     READY = auto()
     """No transaction is open."""
     IN_TRANSACTION = auto()
     """Records and offsets are accepted."""
     PREPARING = auto()
-    """Accepted records are being sent, and no more are accepted."""
+    """Accepted records are being sent, and no more records are accepted."""
     PREPARED = auto()
     """All records are acknowledged; the transaction stays open until a producer or `TransactionAdmin` ends it."""
     COMMITTING = auto()
@@ -58,7 +58,7 @@ class TransactionState(IntEnum):
     ABORTING = auto()
     """Unwritten records have failed, records in flight are awaited, or EndTxn is sent to abort."""
     ABORTABLE = auto()
-    """A record or its offsets have failed, and the transaction must be aborted."""
+    """A record or offsets of the transaction have failed, and the transaction must be aborted."""
     FATAL = auto()
     """The producer can only be closed, for example because a newer producer uses its transactional id."""
 
@@ -71,21 +71,21 @@ class TransactionEvent(IntEnum):
     INITIALIZED = auto()
     """The coordinator returned a producer id and an epoch."""
     BEGIN = auto()
-    """The user begins a transaction; Kafka has no request for this."""
+    """The user begins a transaction; Kafka has no request for the begin."""
     PREPARE = auto()
-    """The user prepares the transaction, to end it elsewhere."""
+    """The user prepares the transaction, to end the transaction elsewhere."""
     SETTLED = auto()
     """All accepted records are acknowledged."""
     COMMIT = auto()
-    """The user commits."""
+    """The user commits the transaction."""
     ABORT = auto()
-    """The user aborts."""
+    """The user aborts the transaction."""
     ENDED = auto()
     """The coordinator ended the transaction, or had no transaction to end."""
     BUMP = auto()
     """The transaction ended, and the next transaction needs another epoch (KIP-360)."""
     FAIL = auto()
-    """A record or its offsets have failed, so the transaction must not be committed."""
+    """A record or offsets of the transaction have failed, so the transaction must not be committed."""
     FAIL_FATALLY = auto()
     """A fatal error of the cluster, for example a newer epoch."""
 
@@ -129,7 +129,7 @@ TRANSACTION_VERSION: Final = "transaction.version"
 NEEDED_BY_VERSION_2: Final[Mapping[int, int]] = MappingProxyType(
     {ProduceRequest.API_KEY: 12, TxnOffsetCommitRequest.API_KEY: 5, EndTxnRequest.API_KEY: 5}
 )
-"""Lowest request version that carries transaction.version 2, by API key (KIP-890). A proxy may offer less than its brokers."""
+"""Lowest request version that carries transaction.version 2, by API key (KIP-890). A proxy may offer lower versions."""
 
 
 class ClusterVersion:
@@ -138,7 +138,7 @@ class ClusterVersion:
     def __init__(self) -> None:
         self._epoch = -1
         self._finalized = 0
-        self._limited: set[int] = set()  # ids of nodes that lack a version
+        self._limited: set[int] = set()  # ids of nodes that lack a version of `NEEDED_BY_VERSION_2`
 
     def update(self, node_id: int, versions: ApiVersionTable) -> int:
         """Take the versions of the newest connection to *node_id*, and return the cluster's transaction.version."""
@@ -180,7 +180,7 @@ class Reaction(Enum):
 
 
 ADDED_BY_PRODUCE: Final = 2
-"""Transaction version from which the first batch of a partition adds it to the transaction (KIP-890)."""
+"""Transaction version from which the first batch of a partition adds the partition to the transaction (KIP-890)."""
 
 ENDS: Final = frozenset({Api.COMMIT, Api.ABORT})
 
@@ -192,10 +192,10 @@ FATAL: Final[tuple[type[BrokerError], ...]] = (
     UnsupportedVersion,
     UnsupportedForMessageFormat,
 )
-"""Fatal in every response, including those to Produce."""
+"""Errors that are fatal in every response, including responses to Produce."""
 
 FATAL_AT_COORDINATOR: Final = (InvalidProducerEpoch, InvalidTxnState, InvalidTransactionTimeout)
-"""Fatal only in a response of the coordinator."""
+"""Errors that are fatal only in a response of the coordinator."""
 
 
 def react(api: Api, error: BrokerError, *, version: int) -> Reaction:
@@ -220,39 +220,40 @@ def _settled_by_an_abort(api: Api, error: BrokerError, version: int) -> bool:
     """Return True if an abort, possibly with a new epoch, suffices where the JVM client fails for good."""
     match error:
         case InvalidTxnState() if version >= ADDED_BY_PRODUCE:
-            # Only the commit of a transaction that timed out is refused like this. The coordinator aborted it, and a second
-            # abort returns the next epoch (KAFKA-20785).
+            # InvalidTxnState refuses only the commit of a transaction that timed out. The coordinator has aborted this
+            # transaction, and a second abort returns the next epoch (KAFKA-20785).
             return api is Api.COMMIT
         case InvalidTxnState():
-            # The coordinator has no transaction to abort, because the request that adds its first partition was refused,
-            # or its response was lost. A new epoch settles both cases.
+            # The coordinator has no transaction to abort, because the request to add the first partition was refused, or
+            # the response to this request was lost. A new epoch settles a refusal and a lost response.
             return api is Api.ABORT
         case _:
-            # A timeout causes this error, as in Produce. The abort then distinguishes the timeout from a newer producer.
+            # A transaction timeout causes InvalidProducerEpoch, as in Produce. The abort distinguishes timeout and newer producer.
             return api is Api.OFFSET_COMMIT and version >= ADDED_BY_PRODUCE
 
 
 def _to_unknown(api: Api) -> Reaction:
-    """Return the reaction to an error without a row."""
+    """Return the reaction to an error without a row in `react`."""
     if api in ENDS:
-        # -1 or an unknown code: the coordinator may have ended the transaction or not, and a retry shows which. The JVM
-        # client treats the error as fatal.
+        # After the code -1 or an unknown code the coordinator may have ended the transaction, and a retry shows the
+        # outcome. The JVM client treats the error as fatal.
         return Reaction.RETRY
-    # Refusals of a group or a topic concern this transaction only. The JVM client treats some of them as fatal, for
+    # Refusals of a group or a topic concern this transaction only. The JVM client treats some refusals as fatal, for
     # example offset metadata that is too large.
     first = {Api.FIND_COORDINATOR, Api.INIT_PRODUCER_ID}
     return Reaction.FATAL if api in first else Reaction.ABORTABLE
 
 
 def is_fatal(kind: type[ProducerError]) -> bool:
-    """Return True if a record that failed with *kind* ends the producer, beyond its transaction."""
+    """Return True if a record that failed with *kind* ends the producer, and not only its transaction."""
     return issubclass(kind, FATAL)
 
 
 class TransactionManager(IdentityKeeper):
     """State of a producer's transactions, and the identity of its partitions (`IdentityKeeper`).
 
-    The JVM client's TransactionManager without its requests (`TransactionRequests`) and their order (`Transactions`).
+    The class corresponds to the JVM client's TransactionManager. `TransactionRequests` has the requests, `Transactions`
+    the order of the requests.
     """
 
     def __init__(
@@ -263,15 +264,15 @@ class TransactionManager(IdentityKeeper):
         self.transactional_id: Final = transactional_id
         self.state: TransactionState = TransactionState.UNINITIALIZED
         self.version: int = 0
-        """transaction.version of the open transaction, or of the next."""
+        """transaction.version of the open transaction, or of the next transaction."""
         self.groups: set[str] = set()
         """Consumer groups with offsets in the transaction (version 1)."""
         self.attempted: bool = False
-        """True if the coordinator may have the transaction, which then needs an EndTxn."""
+        """True if the coordinator may have the transaction, so that the transaction needs an EndTxn."""
         self.cause: ProducerError | None = None
         """Error that prevents a commit, or the fatal error."""
         self.needs_bump: bool = False
-        """True if the next transaction needs another epoch: a late request must not join it, or a sequence is missing."""
+        """True if the next transaction needs another epoch: a late request may still arrive, or a sequence is missing."""
         self.held: bool = False
         """True while records wait for the markers of the last transaction."""
         self._wanted: dict[TopicPartition, None] = {}
@@ -301,7 +302,7 @@ class TransactionManager(IdentityKeeper):
         self.needs_bump = True
 
     def keeps(self, identity: ProducerIdentity | None) -> bool:
-        """Return True if *identity* is in use, so that sequences under it must be kept."""
+        """Return True if *identity* is in use, so that sequences under *identity* must be kept."""
         return identity is not None and identity == self.current
 
     # --- requests ------------------------------------------------------------------------------------------------
@@ -323,7 +324,7 @@ class TransactionManager(IdentityKeeper):
     # --- events --------------------------------------------------------------------------------------------------
 
     def initialize(self) -> None:
-        """Start to get a producer id."""
+        """Note that the producer requests a producer id or an epoch."""
         self._happened(TransactionEvent.INITIALIZE)
 
     def initialized(self, identity: ProducerIdentity, version: int) -> None:
@@ -338,7 +339,7 @@ class TransactionManager(IdentityKeeper):
         self._called(TransactionEvent.BEGIN, "begin a transaction")
 
     def prepare(self) -> None:
-        """Accept no more, to end the transaction elsewhere. Raises: TransactionStateError, or the error of the transaction."""
+        """Accept no more records until a commit or abort. Raises: TransactionStateError, or the error of the transaction."""
         self._called(TransactionEvent.PREPARE, "prepare")
 
     def settled(self) -> None:
@@ -346,11 +347,11 @@ class TransactionManager(IdentityKeeper):
         self._happened(TransactionEvent.SETTLED)
 
     def commit(self) -> None:
-        """Accept no more, and commit. Raises: TransactionStateError, or the error of the transaction."""
+        """Accept no more records, and commit. Raises: TransactionStateError, or the error of the transaction."""
         self._called(TransactionEvent.COMMIT, "commit")
 
     def abort(self) -> None:
-        """Accept no more, and abort. Raises: TransactionStateError, or the fatal error."""
+        """Accept no more records, and abort. Raises: TransactionStateError, or the fatal error."""
         self._called(TransactionEvent.ABORT, "abort")
 
     def failed(self, error: ProducerError) -> None:
@@ -360,7 +361,7 @@ class TransactionManager(IdentityKeeper):
         if is_fatal(type(error)) or error.fatal:
             self.failed_fatally(error)
         elif (self.state, TransactionEvent.FAIL) in TRANSITIONS:
-            # Without a transition no transaction is open, or its end is decided.
+            # Without a transition no transaction is open, or the end of the transaction is decided.
             if self.state not in {TransactionState.ABORTABLE, TransactionState.ABORTING}:
                 self.cause = error
             self._happened(TransactionEvent.FAIL)
@@ -379,7 +380,7 @@ class TransactionManager(IdentityKeeper):
         if identity is not None:
             self.assign(*identity)
             self.needs_bump = False
-        # Version 1 continues sequences from transaction to transaction; version 2 starts each with a new epoch.
+        # Version 1 continues sequences from transaction to transaction; version 2 starts each transaction with a new epoch.
         bump = identity is None and (self.needs_bump or version > self.version)
         self.version = version
         self.attempted, self.cause = False, None
