@@ -36,13 +36,13 @@ USED_FOR_S: Final = 1.0
 """Time for which a new batch marks its topic as in use, in seconds. A metadata look-up per batch would cost 1 % of the CPU."""
 
 Ready: TypeAlias = tuple[PartitionQueue | None, bytes | None, bytes | None, Headers, int, int]
-"""Serialized record: queue (None: the sticky partition's), value, key, headers, timestamp in milliseconds, size."""
+"""Serialized record: queue (None: of the sticky partition), value, key, headers, timestamp in milliseconds, size."""
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 
 
 class Accumulator:
-    """Batches of all topics: appends records, and passes ready batches to the sender by its `schedule`."""
+    """Batches of all topics: appends records, and passes ready batches to the sender through `schedule`."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Accumulator:
         self.shrunk: set[str] = set()
         """Topics with queues for partitions that the cluster lacks."""
         self.flushing: set[object] = set()
-        """`flush` calls in progress. No batch lingers during a call."""
+        """`flush` calls in progress. No batch lingers during a `flush`."""
         self.finishing: bool = False
         """True if the sender ends once all records have their outcome."""
         self.pending_calls: dict[object, int] = {}
-        """Pending calls (waiting for earlier calls, metadata or memory), with the number of records each still appends."""
+        """Pending calls (waiting for earlier calls, metadata or memory), with the number of records that each call still appends."""
         self.interrupts: dict[object, Callable[[Failure], None]] = {}
-        """Pending calls that await serializers, each with the function that ends its wait."""
+        """Pending calls that await serializers, each with the function that ends the wait."""
         self.closed_for: Failure | None = None
         """Failure of all further calls; None while calls are accepted."""
         self.windows: Final = JoinWindows(settings.linger_s)
@@ -97,7 +97,7 @@ class Accumulator:
     @property
     def arriving(self) -> int:
         """Number of records that the pending calls still append."""
-        return sum(tuple(self.pending_calls.values()))  # other threads read this as well
+        return sum(tuple(self.pending_calls.values()))  # a copy: other threads also read `arriving`
 
     @property
     def unfinished(self) -> int:
@@ -122,12 +122,12 @@ class Accumulator:
         return self.topics[at[0]].by_partition[at[1]]
 
     def leader(self, batch: Batch) -> int:
-        """Return the leader's node id for *batch*, which may be an old one, or NO_LEADER."""
+        """Return the node id of the last known leader of *batch*, or NO_LEADER."""
         topic = self.topics.get(batch.topic_partition.topic)
         return NO_LEADER if topic is None else topic[batch.topic_partition.partition].leader
 
     def update_topic(self, name: str, leaders: Sequence[int], topic_id: bytes = NO_TOPIC_ID) -> None:
-        """Set the leaders of the partitions of topic *name*; none for an unknown or deleted topic."""
+        """Set the *leaders* of the partitions of topic *name*; *leaders* is empty for an unknown or deleted topic."""
         if (topic := self.topics.get(name)) is None:
             return
         if not leaders and topic.may_retire:
@@ -149,7 +149,7 @@ class Accumulator:
     def open_for(self, topic: TopicQueues, queue: PartitionQueue | None, size: int, kind: Any) -> int | None:
         """Make room for a record of *size* bytes and its waiter of *kind*, in a batch of *queue* or of the sticky partition.
 
-        Returns the timestamp of the record, in ms; None for columns, without free memory, or while calls wait for it.
+        Returns the timestamp of the record, in ms; None with RecordColumns, without free memory, or while calls wait for memory.
         """
         memory = self.memory
         if not self._is_buffered or memory.waiters or memory.free < size + BATCH_OVERHEAD:
@@ -164,7 +164,7 @@ class Accumulator:
 
     def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
         """Append a small record with only a *value* to the open sticky batch's columns, or pass the record on to `append`."""
-        waiter, clock = kind.waiter(), self.clock  # first: an allocation may run finalizers, which may append
+        waiter, clock = kind.waiter(), self.clock  # first, as an allocation may run finalizers, which append
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
         free = memory.free
@@ -195,17 +195,17 @@ class Accumulator:
         headers: Headers, timestamp_ms: int | None, size: int, kind: Kind[W],
         *, reserved: int = 0, called_at: float | None = None, waiter: W | None = None,
     ) -> W | None:  # fmt: skip
-        """Append one record to *queue*, or to the sticky partition; return its waiter of *kind*, a new one by default.
+        """Append one record to *queue*, or to the sticky partition; return *waiter*, by default a new waiter of *kind*.
 
         *timestamp_ms* None means the time of this iteration of the event loop, or the current time for the first record
         of a batch. *size* is the upper bound of the encoded size, in bytes. Returns None without any change if no memory is
-        free or other calls wait for memory. A call that has waited passes its time as *called_at* (loop clock), and its bytes
-        as *reserved*: enough for the record and a batch (`settings.room_for`), even if a split has overdrawn the budget since.
+        free or other calls wait for memory. A call that has waited passes its time as *called_at* (loop clock), and its granted
+        bytes as *reserved*: enough for a record and a batch (`settings.room_for`), even if a split has overdrawn the budget.
         """
         memory = self.memory
         if memory.waiters and not reserved:
             return None
-        if waiter is None:  # first: an allocation may run finalizers, which may append
+        if waiter is None:  # created first: an allocation may run finalizers, which may append
             waiter = kind.waiter()
         free = memory.free + reserved
         try:
@@ -242,14 +242,14 @@ class Accumulator:
             self.recover(topic)
             raise
         if reserved:
-            memory.give_back(0)  # the rest may suffice for the next waiting call
+            memory.give_back(0)  # the free bytes may suffice for the next waiting call
         return waiter
 
     def append_and_locate(
         self, topic: TopicQueues, *ready: *Ready,
         kind: ReceiptKind, called_at: float, waiter: RecordFuture, reserved: int = 0,
     ) -> Place | None:  # fmt: skip
-        """Append the record of a call that has waited since *called_at*, and return its place; None without memory."""
+        """Append the record of a call that has waited since *called_at*; return the record's place, or None without memory."""
         queue = ready[0]
         self._admit(topic, queue or topic.sticky, called_at)
         appended = self.append(topic, *ready, kind, reserved=reserved, called_at=called_at, waiter=waiter)
@@ -260,7 +260,7 @@ class Accumulator:
         return None if appended is None else (batch, len(batch.columns) - 1)
 
     def _admit(self, topic: TopicQueues, queue: PartitionQueue | None, called_at: float) -> None:
-        """Let a call made at *called_at* join the open batch of *queue*; seal the batch if its join window ended before."""
+        """Let a call made at *called_at* join the open batch of *queue*; seal a batch whose join window has ended."""
         if queue is not None and (batch := queue.open) is not None:
             if called_at > batch.joins_until:
                 self.seal(batch, self._loop.time())
@@ -271,10 +271,10 @@ class Accumulator:
         """Start the deadline and join window of *batch* at *called_at*, unless the batch has an older record."""
         batch.join_by(called_at + self.windows.lasts_s)
         if batch.joins_until < self._loop.time():
-            batch.grow(0)  # closed to new calls, which would share an early deadline
+            batch.grow(0)  # no new call may join, and share an early deadline
         before, deadline = batch.deadline, called_at + self.settings.delivery_timeout_s
         if deadline < before:
-            self.deadlines.add(batch, deadline)  # first, so that a batch always has a deadline
+            self.deadlines.add(batch, deadline)  # `add` is first, so a batch always has a deadline
             batch.expire_by(deadline)
             self.deadlines.discard_before_move(batch, before, deadline)
             self.wake()  # the sender checks the deadlines again
@@ -285,7 +285,7 @@ class Accumulator:
     ) -> int:  # fmt: skip
         """Append *rows*, whose sizes are known, as far as memory allows; return the number of appended rows.
 
-        *reserved* and *called_at* are as for `append`.
+        A call that has waited passes its granted bytes as *reserved*, and its time as *called_at* (loop clock).
         """
         memory = self.memory
         memory.free += reserved
@@ -332,7 +332,7 @@ class Accumulator:
     def _batch_with_room(
         self, topic: TopicQueues, queue: PartitionQueue | None, size: int, called_at: float | None = None
     ) -> Batch:
-        """Return an open batch of *queue*, or of the next sticky partition. A batch at its limit may be sent."""
+        """Let an open batch at its limit be sent; return an open batch of *queue*, or of the next sticky partition."""
         now = self._loop.time()
         joins_at = now if called_at is None else called_at
         full = queue if queue is not None else topic.sticky
@@ -370,9 +370,9 @@ class Accumulator:
             raise self.closed_for.error()
         is_busy = (is_adaptive := self._linger_is_adaptive) and queue.leader in self.schedule.busy
         limit, least = topic.limits.first_limit(now, is_busy), size + BATCH_OVERHEAD
-        limit = least if limit < least else limit  # noqa: FURB136 - a record fits; max() costs ten comparisons
+        limit = least if limit < least else limit  # noqa: FURB136 - one record always fits; max() costs ten comparisons
         lingers = self._linger_s and (is_busy or not is_adaptive) and not self.hurries()
-        batch = Batch(  # by position: names would cost a dict, since Batch is a class
+        batch = Batch(  # positional arguments: names would cost a dict, since Batch is a class
             queue.topic_partition, queue.next_order(), now, now + self._delivery_timeout_s, limit,
             topic.limits.rate, now + self.windows.lasts_s, not lingers, self._open_records(),
         )  # fmt: skip
@@ -383,7 +383,7 @@ class Accumulator:
         if now >= topic.used_until:
             topic.used_until = now + USED_FOR_S
             self._mark_used(topic.name, topic.used_until)
-        self.clock.known_ms = 0  # the clock is read again
+        self.clock.known_ms = 0  # the next append reads the clock again
         if not lingers:
             self.schedule.offer(queue, now)
             self.wake()
@@ -392,7 +392,7 @@ class Accumulator:
         return batch
 
     def place_of(self, waiter: RecordFuture) -> Place | None:
-        """Return the place of the record of *waiter*, if a batch without an outcome has it."""
+        """Return the place of the record of *waiter* in a batch without an outcome, or None."""
         return next(((batch, at) for batch in self.unresolved for at in batch.indices_of(waiter)), None)
 
     def recount(self) -> None:
@@ -404,7 +404,7 @@ class Accumulator:
         self.wake()
 
     def recover(self, topic: TopicQueues) -> None:
-        """Complete or undo an append to *topic* that an exception interrupted, for example of a signal handler."""
+        """Complete or undo an append to *topic* that an exception, for example of a signal handler, interrupted."""
         topic.sticky, now = None, self._loop.time()
         for queue in topic.by_partition.values():
             for batch in queue.recover():
@@ -425,12 +425,12 @@ class Accumulator:
         self.wake()
 
     def enter(self, call: object, topic: TopicQueues, records: int) -> None:
-        """Register the pending *call* to *topic* and its *records* to append."""
+        """Register *call* as pending; *records* is the number of records that *call* will append to *topic*."""
         topic.pending_calls[call] = None
         self.pending_calls[call] = records
 
     def arrived(self, call: object, records: int) -> None:
-        """Count *records* of *call* as appended, or failed."""
+        """Subtract *records*, the number of records of *call* that were appended or failed."""
         self.pending_calls[call] -= records
 
     def leave(self, call: object, topic: TopicQueues) -> None:

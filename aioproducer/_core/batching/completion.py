@@ -29,7 +29,7 @@ from aioproducer.types import RecordMetadata, TopicPartition
 
 log: Final = Log(__name__)
 
-_EXPIRED_IN_FLIGHT = BatchState.EXPIRED_IN_FLIGHT  # asked for each batch; see batch.py
+_EXPIRED_IN_FLIGHT = BatchState.EXPIRED_IN_FLIGHT  # a global: Enum members are slow before Python 3.12
 
 
 class Observer(Protocol):
@@ -56,10 +56,10 @@ class BatchCompletion:
         limits: LogLimits | None = None,
         passes_refusals: bool = False,
     ) -> None:
-        """*on_failure* receives every failure first, for its transaction, and returns the failure to report.
+        """*on_failure* receives every failure for the transaction, and returns the failure to report.
 
-        *passes_refusals* excepts records that a broker refuses for their content: the transaction continues without these records.
-        It requires one batch in flight per partition, so that the next batch can take the sequence of a refused one.
+        With *passes_refusals*, a transaction continues without the records that a broker refuses for their content. The option
+        requires one batch in flight per partition: the next batch takes the sequence of a refused batch.
         """
         self.passes_refusals: Final = passes_refusals
         self._accumulator = accumulator
@@ -73,21 +73,21 @@ class BatchCompletion:
         self._capped: set[str] = set()
         """Topics with a batch size limit, because a broker refused larger batches."""
         self.failing_partitions: Final[set[TopicPartition]] = set()
-        """Partitions with a retried batch and no completed batch since."""
+        """Partitions with a retried batch, and without a completed batch since the retry."""
 
     def complete(
         self, batch: Batch, base_offset: int, log_append_time_ms: int = -1, now: float | None = None
     ) -> None:
-        """Resolve the records of the acknowledged *batch*, and continue with its partition.
+        """Resolve the records of the acknowledged *batch*, and offer its partition to the schedule again.
 
         *now* is the time of the acknowledgement (loop clock); None reads the clock.
         """
         if now is None:
             now = self._loop.time()
         accumulator, at = self._accumulator, batch.topic_partition
-        queue = accumulator.topics[at[0]].by_partition[at[1]]  # as `queue`, without its frame
+        queue = accumulator.topics[at[0]].by_partition[at[1]]  # inlined `queue`: saves a frame
         abandoned = batch.state is _EXPIRED_IN_FLIGHT
-        in_flight = queue.in_flight  # also has abandoned batches, so `queue.remove` need not search
+        in_flight = queue.in_flight  # `in_flight` also has abandoned batches: no search
         queue.in_flight = () if in_flight[0] is batch and len(in_flight) == 1 else without(in_flight, batch)
         batch.acknowledge()
         if batch.sequence is not None:
@@ -99,7 +99,7 @@ class BatchCompletion:
         if not abandoned:
             self._observer.delivered(batch, base_offset, log_append_time_ms, now)
             batch.resolve(base_offset, log_append_time_ms)
-        self._accumulator.release(batch)  # last: until then `fail_everything` finds it
+        self._accumulator.release(batch)  # last: before `release`, `fail_everything` finds the batch
         if queue.batches or queue.retrying:
             self._schedule.offer(queue, now)
 
@@ -119,7 +119,7 @@ class BatchCompletion:
         self._offer_again(queue)
 
     def expire_in_flight(self, batch: Batch, failure: Failure) -> None:
-        """Fail the records of *batch* in flight. Its response still decides about its sequence."""
+        """Fail the records of *batch* in flight. The response to *batch* still decides about the sequence of *batch*."""
         batch.expire()
         self._forget_failing(self.queue(batch))
         self._reject(batch, failure)
@@ -142,7 +142,7 @@ class BatchCompletion:
         self._send_again(queue, batch)
 
     def renumber(self, batch: Batch, at: float) -> None:
-        """Requeue *batch*, refused for its sequence and certainly not in the log, for *at*, under a new identity."""
+        """Retry *batch* at *at* (loop clock) under a new identity: it was refused for its sequence, and the log lacks it."""
         queue = self.queue(batch)
         queue.remove(batch)
         batch.renumber()
@@ -156,8 +156,8 @@ class BatchCompletion:
     def split(self, batch: Batch) -> None:
         """Send *batch*, refused for its size, again in two halves, or as many parts as the topic's limits require.
 
-        A leader that does not recognise the identity would accept the second part alone, so each part then gets its
-        sequence after the previous answer. Parts of a batch that may be in the log keep its sequences.
+        A leader that does not recognise the identity would accept the second part alone. Each part then gets its sequence
+        after the answer to the previous part. If *batch* may be in the log, the parts keep the sequences of *batch*.
         """
         queue, sequence = self.queue(batch), batch.sequence
         ranges = self._ranges(batch)
@@ -188,10 +188,10 @@ class BatchCompletion:
     def reject_records(
         self, batch: Batch, failures: Mapping[int, Failure], others: Failure | None = None
     ) -> None:
-        """The broker refused *batch* because of the records in *failures*: fail these records, send the other records again.
+        """Fail the records in *failures*, for which the broker refused *batch*, and send the other records again.
 
-        The other records get new sequences, after the drain that `renumber` describes. Without sequences, they precede
-        later batches that are to be sent again. In a transaction that fails, they fail as *others*.
+        The other records get new sequences. Without sequences, the other records precede later batches that are sent
+        again. If the transaction fails, the other records fail with *others*.
         """
         queue = self.queue(batch)
         kept = [index for index in range(len(batch)) if index not in failures]
@@ -215,7 +215,7 @@ class BatchCompletion:
             self.fail(rest, others)
 
     def expire(self, now: float, failure_of: Callable[[Batch], Failure]) -> float:
-        """Fail expired batches, postpone the deadlines of batches that may outlive theirs, and return the next deadline."""
+        """Fail expired batches, postpone deadlines that batches may outlive, and return the next deadline."""
         accumulator, settings = self._accumulator, self._accumulator.settings
         due_at = accumulator.deadlines.next_due()
         if due_at > now:
@@ -237,7 +237,7 @@ class BatchCompletion:
 
     @as_step
     def fail_missing(self, topics: Collection[str], node_id: int, *, is_only_broker: bool) -> None:
-        """Fail batches for deleted partitions, based on the metadata response of *node_id* for the topics *topics*."""
+        """Fail batches for deleted partitions, based on the metadata response of *node_id* for *topics*."""
         accumulator, now = self._accumulator, self._loop.time()
         for topic in [accumulator.topics[name] for name in accumulator.shrunk.intersection(topics)]:
             missing, count = topic.missing, len(topic.leaders)
@@ -252,10 +252,10 @@ class BatchCompletion:
     def expire_waiters(
         self, batch: Batch, fail: Callable[[Failure], None], indices: range, failure: Failure
     ) -> None:
-        """Call *fail* for the waiters of the records at *indices* of *batch*, at their call's earlier deadline.
+        """Call *fail* for the waiters of the records at *indices* of *batch*: their call's deadline precedes the batch's.
 
-        Records of a batch that was never drained are withdrawn. After that only the waiters fail, and the records may
-        be in the log. The cost does not depend on the size of the batch.
+        Records of a batch that was never drained are withdrawn. Of a drained batch only the waiters fail, and the records
+        may be in the log. The cost of an expiry does not depend on the size of the batch.
         """
         if batch.attempts:
             fail(self._failing(failure)._replace(possibly_persisted=True))
@@ -273,7 +273,7 @@ class BatchCompletion:
 
     @as_step
     def fail_everything(self, failure: Failure) -> int:
-        """Fail every record without an outcome, and return the number of those records."""
+        """Fail every record without an outcome, and return the number of these records."""
         batches = tuple(self._accumulator.unresolved)
         for batch in batches:
             own = failure._replace(possibly_persisted=batch.possibly_persisted)
@@ -317,16 +317,16 @@ class BatchCompletion:
             queue.request_epoch_bump(batch)
 
     def _ranges(self, batch: Batch) -> Sequence[range]:
-        """Return the records of each part of *batch*, which was refused for its size, and learn from the refusal."""
+        """Return the record ranges of the parts of *batch*, refused for its size; reduce the size limit of the topic."""
         columns, count = batch.columns, len(batch)
-        # The intake measures records by upper bounds: exact sizes would make a limit that is one record too small.
+        # The intake measures records by upper bounds: a limit from exact sizes would be one record too small.
         spare = 0 if isinstance(columns, RecordColumns) else BOUND_SPARE
         ends = list(accumulate((size + spare for size in columns.sizes()), initial=0))
         half = min(max(bisect_right(ends, ends[-1] // 2) - 1, 1), count - 1)
         largest_half = BATCH_OVERHEAD + max(ends[half], ends[-1] - ends[half])
         topic = self._accumulator.topics[batch.topic_partition.topic]
         topic.refused(batch, largest_half, self._loop.time())
-        self._capped.intersection_update(self._accumulator.topics)  # some may have been forgotten
+        self._capped.intersection_update(self._accumulator.topics)  # drops topics that were deleted since
         self._capped.add(topic.name)
         most = topic.limits.cap * batch.size // topic.limits.counted(batch)
         if most >= largest_half:
@@ -344,7 +344,7 @@ class BatchCompletion:
         self.queue(batch).remove(batch)
         for part in parts:
             self._accumulator.hold(part)
-        batch.split(parts)  # from here on `flush` waits for the parts: `fail_everything` has to find them
+        batch.split(parts)  # from here on `flush` waits for the parts, which `fail_everything` must find
         self._accumulator.release(batch)
 
     def _reject(self, batch: Batch, failure: Failure, *, passes: bool = False) -> None:
@@ -352,7 +352,7 @@ class BatchCompletion:
             return
         if not passes:
             failure = self._failing(failure)
-        # Requested by the application, or every call has already raised DeliveryTimeout.
+        # The application requested the failure, or every call has already raised DeliveryTimeout.
         is_expected = failure.kind is TransactionAborted or (
             failure.kind is ProducerClosed and batch.all_waiters_expired
         )
@@ -398,16 +398,16 @@ class OutcomeObserver:
     def __init__(self, metrics: Metrics, interceptors: InterceptorChain) -> None:
         self._metrics = metrics
         self._interceptors = interceptors
-        self._has_interceptors = bool(interceptors)  # used for every batch
+        self._has_interceptors = bool(interceptors)  # `delivered` reads the flag for every batch
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         """Count the batch, acknowledged at *now*; call the interceptors for each record."""
         latency_s = now - batch.created_at
-        counters = self._metrics.topic(batch.topic_partition[0])  # an index costs less than a field
+        counters = self._metrics.topic(batch.topic_partition[0])  # an index costs less than a tuple's field
         if now >= counters.window_ends_at:
             counters.begin_window(now)
         counters.delivered_s += latency_s
-        if latency_s > counters.delivered_s_max:  # noqa: PLR1730 - max() costs as much as all the rest
+        if latency_s > counters.delivered_s_max:  # noqa: PLR1730 - max() costs as much as all other lines
             counters.delivered_s_max = latency_s
         counters.delivered_records += len(batch.columns)
         counters.delivered_batches += 1
@@ -435,7 +435,7 @@ class OutcomeObserver:
             self._interceptors.on_acknowledgement(metadata, None, where, headers, latency_s)
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
-        """Count *records*, all or some of *batch*; call the interceptors for each, with an error of its own."""
+        """Count *records*, all or some of *batch*; call the interceptors for each record, with an error of its own."""
         self._metrics.event(batch.topic_partition.topic).failed_records += len(records)
         if failure.reason is not None:
             self._metrics.timeouts[failure.reason] += len(records)

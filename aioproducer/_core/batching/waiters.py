@@ -1,4 +1,4 @@
-"""Waiters of a batch's records, and the tasks that they wake.
+"""Waiters of a batch's records, and the wake-ups of the waiting tasks.
 
 A batch has one object per stretch of consecutive records with one kind of waiter: Acknowledgements (`send`), Futures
 (`enqueue`, `send_nowait`; receipts.py), or the call of a `send_many` (bulk.py), which needs no Future per record.
@@ -37,7 +37,7 @@ from aioproducer.types import RecordMetadata
 class Failure(NamedTuple):
     """Failure of several records. Each record gets its own exception instance; all instances share the cause.
 
-    A shared instance would collect the tracebacks of all tasks that await it.
+    A shared instance would collect the tracebacks of all waiting tasks.
     """
 
     kind: type[ProducerError]
@@ -49,7 +49,7 @@ class Failure(NamedTuple):
     reason: TimeoutReason | None = None
     """The `reason` of a DeliveryTimeout."""
     of_record: bool = False
-    """True if a broker refused each of these records for its own content."""
+    """True if a broker refused each record of the failure for the record's own content."""
 
     @classmethod
     def of(cls, error: ProducerError) -> Self:
@@ -58,7 +58,7 @@ class Failure(NamedTuple):
         return cls(type(error), str(error), False, error.__cause__, error.abortable, error.fatal, reason)
 
     def error(self) -> ProducerError:
-        """Return a fresh exception."""
+        """Return a new exception for one record."""
         error = self.kind(self.message, possibly_persisted=self.possibly_persisted)
         error.__cause__ = self.cause
         if self.reason is not None and isinstance(error, DeliveryTimeout):
@@ -66,7 +66,7 @@ class Failure(NamedTuple):
         if self.abortable or self.fatal:
             error.abortable, error.fatal = self.abortable, self.fatal
         if self.of_record:
-            error._is_of_record = True  # noqa: SLF001 - our own
+            error._is_of_record = True  # noqa: SLF001 - an attribute of this package
         return error
 
 
@@ -78,15 +78,15 @@ class Acknowledgement:
     """A cheap Future for exactly one task, which awaits it immediately.
 
     For each resolved Future, asyncio creates and runs a handle in Python. With hundreds of tasks that each await one
-    record, the handles cost a quarter of the CPU. The batch resolves its acknowledgements, and one handle wakes all their
+    record, the handles cost a quarter of the CPU. The batch resolves its acknowledgements, and one handle wakes all waiting
     tasks (`resolve_awaited`) in the order of the records.
 
     An acknowledgement has only the attributes that a waiting task uses: no further callbacks, and no log of an unretrieved
     exception. `python_acknowledgements` adds the attributes that every record uses, and has a twin in C. An `__init__`
-    would cost as much as all the rest.
+    would double the cost of an acknowledgement.
     """
 
-    if TYPE_CHECKING:  # added by the class below
+    if TYPE_CHECKING:  # `_Awaited` defines these methods
 
         def __await__(self) -> Generator[Acknowledgement, None, RecordMetadata]: ...
         def add_done_callback(self, wakeup: Callable[[WakeSignal], object], *, context: Context) -> None: ...
@@ -95,27 +95,27 @@ class Acknowledgement:
         __slots__ = ()
 
     outcome: RecordMetadata | BaseException
-    """The record's metadata, or the exception to raise; unset without an outcome."""
+    """The record's metadata, or the exception to raise; unset until the record has an outcome."""
     wakeup: Callable[[WakeSignal], object] | None
     """Wake-up callback of the task, run in `context`; None before the task waits and after its wake-up."""
     context: Context
     _loop: ClassVar[asyncio.AbstractEventLoop]
     """Event loop of the task. A class per event loop (`acknowledgement_on`) saves an attribute per record."""
     waker: ClassVar[TaskWaker]
-    """Wakes the tasks of this event loop."""
+    """Wakes the tasks of `_loop`."""
     wake_signal: ClassVar[asyncio.Future[None]]
     """Done Future that wakes tasks without an error."""
 
     stretch: ClassVar[Callable[[], AwaitingWaiters]]
-    """Returns an empty stretch: the class is the `Kind` of its instances."""
+    """Returns an empty stretch: the acknowledgement class is the `Kind` of its instances."""
     waiter: ClassVar[Callable[[], Acknowledgement]]
-    """The class itself: returns an acknowledgement that a stretch adds."""
+    """The acknowledgement class itself, as the function that returns a new acknowledgement."""
 
     def result(self) -> RecordMetadata:
-        """Return the record's metadata, or raise its error, once."""
+        """Return the record's metadata, or raise the record's error, which can be raised only once."""
         outcome = self.outcome
         if isinstance(outcome, BaseException):
-            # Its traceback refers back to this object: without `del`, only the garbage collector could free both.
+            # The error's traceback refers to `self`: without `del`, only the garbage collector could free error and `self`.
             del self.outcome
             try:
                 raise outcome
@@ -124,13 +124,13 @@ class Acknowledgement:
         return outcome
 
     def cancel(self, msg: Any = None) -> bool:
-        """Stop the waiting, as `asyncio.Future.cancel` does; the record is still sent."""
+        """Cancel the wait of the task, as `asyncio.Future.cancel` does; the record is still sent."""
         wakeup = self.wakeup
         if wakeup is None or hasattr(self, "outcome"):
             return False
         self.wakeup = None
         self.outcome = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
-        # The class's loop, because `asyncio.run` cancels remaining tasks while no loop runs.
+        # The class stores the loop, because `asyncio.run` cancels remaining tasks while no loop runs.
         self._loop.call_soon(wakeup, self, context=self.context)
         return True
 
@@ -148,7 +148,7 @@ class _Awaited:
         self.wakeup = None
         self._asyncio_future_blocking = True
         yield self
-        return self.outcome  # no exception: the task has called `result` before
+        return self.outcome  # metadata: the task called `result`, which raises an exception
 
     def add_done_callback(self, wakeup: Callable[[WakeSignal], object], *, context: Context) -> None:
         """Set the wake-up callback of the waiting task."""
@@ -167,7 +167,7 @@ def acknowledgement_on(loop: asyncio.AbstractEventLoop) -> type[Acknowledgement]
     """Return the acknowledgement class for tasks of *loop*."""
     kind = _acknowledgements(Acknowledgement)
     kind.stretch, kind.waiter = AwaitingWaiters, kind
-    kind._loop = loop  # noqa: SLF001 - of this module
+    kind._loop = loop  # noqa: SLF001 - a class of this module
     kind.waker = TaskWaker(loop)
     kind.wake_signal = loop.create_future()
     kind.wake_signal.set_result(None)
@@ -182,7 +182,7 @@ def python_set_outcomes(
         try:
             if waiter.wakeup is not None:  # else the waiter was cancelled and has its outcome
                 waiter.outcome = outcome
-        except AttributeError:  # Ctrl-C between the append and the await: no task waits
+        except AttributeError:  # Ctrl-C came between append and await: no task waits
             waiter.wakeup = None
 
 
@@ -190,12 +190,12 @@ _set_outcomes: Final = fastest("set_outcomes", python_set_outcomes)
 
 
 def python_wake_each(waiters: Iterator[Acknowledgement], wake_signal: WakeSignal | None) -> None:
-    """Wake the task of each waiter with *wake_signal*, or with the waiter itself for None.
+    """Wake the task of each waiter with *wake_signal*, or with the waiter itself if *wake_signal* is None.
 
-    An exception of a task is raised, and *waiters* has the rest.
+    Raises: the exception of an interrupted task; *waiters* then returns the waiters that are not yet woken.
 
     Each wake-up callback is released immediately. Released with the last waiter of the batch, the callbacks would start the
-    garbage collector: a quarter of the CPU of hundreds of tasks.
+    garbage collector, which costs a quarter of the CPU with hundreds of tasks.
     """
     for waiter in waiters:
         wakeup = waiter.wakeup
@@ -218,8 +218,8 @@ def reference_to(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.Abstra
 class TaskWaker:
     """Wakes the waiting tasks of an event loop: in its next iteration, or at the end of a read.
 
-    One read may settle several batches, and all of them are settled before a task continues. Between `pause` and `resume`
-    wake-ups are collected, and `release` runs them: one iteration less per response.
+    One read may settle several batches, and all batches of the read are settled before a task continues. Between `pause` and
+    `resume`, wake-ups are collected. `resume` runs the collected wake-ups: one iteration less per response.
     """
 
     __slots__ = ("_loop", "_paused")
@@ -230,11 +230,11 @@ class TaskWaker:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop, referred to weakly: the garbage collector does not see most objects that lead here."""
+        """The event loop, referred to weakly: the garbage collector does not see most objects that refer to the waker."""
         return cast("asyncio.AbstractEventLoop", self._loop())
 
     def wake(self, waiters: Iterator[Acknowledgement], wake_signal: WakeSignal | None = None) -> None:
-        """Wake the task of each waiter with *wake_signal*, or with the waiter itself for None, in this order."""
+        """Wake the task of each waiter with *wake_signal*, or with the waiter itself if *wake_signal* is None, in order."""
         if self._paused is None:
             self.loop.call_soon(self._wake, waiters, wake_signal)
         else:
@@ -246,22 +246,22 @@ class TaskWaker:
             self._paused = []
 
     def resume(self) -> bool:
-        """Run the collected wake-ups now, and return True if any ran.
+        """Run the collected wake-ups now, and return True if a wake-up ran.
 
         Inside a running task (a transport that reads synchronously) the event loop runs the wake-ups later. The event loop
-        raises the interrupt of a woken task, because the caller is a transport.
+        raises the interrupt of a woken task, because the caller of `resume` is a transport.
         """
         paused, self._paused = self._paused, None
         if not paused:
             return False
-        if asyncio.current_task(self._loop()) is not None:  # `loop` without its two frames
+        if asyncio.current_task(self._loop()) is not None:  # `self.loop` would cost two frames
             for waiters, wake_signal in paused:
                 self.wake(waiters, wake_signal)
             return False
         for waiters, wake_signal in paused:
             try:
                 _wake_each(waiters, wake_signal)
-            except BaseException as interrupt:  # noqa: BLE001 - raised below
+            except BaseException as interrupt:  # noqa: BLE001 - the event loop raises the interrupt
                 self.loop.call_soon(_raise, interrupt)
                 self.wake(waiters, wake_signal)
         return True
@@ -269,7 +269,7 @@ class TaskWaker:
     def _wake(self, waiters: Iterator[Acknowledgement], wake_signal: WakeSignal | None) -> None:
         try:
             _wake_each(waiters, wake_signal)
-        except BaseException:  # a task was interrupted: the event loop wakes the others
+        except BaseException:  # a task was interrupted: the event loop wakes the other tasks
             self.wake(waiters, wake_signal)
             raise
 
@@ -281,7 +281,7 @@ def _raise(interrupt: BaseException) -> NoReturn:
 def resolve_awaited(waiters: Sequence[Acknowledgement], metadata: Iterable[RecordMetadata]) -> None:
     """Set the metadata of each of *waiters*, and wake their tasks (`TaskWaker`).
 
-    A task only calls `result` of its wake_signal, so one done Future wakes all of them.
+    A task only calls `result` of its wake_signal, so one done Future wakes all tasks.
     """
     _set_outcomes(waiters, metadata)
     kind = waiters[0]
@@ -300,26 +300,26 @@ def python_new_metadata(
     partition: int,
     base_offset: int,
     timestamps_ms: Sequence[int],
-    log_append_time: bool,  # noqa: FBT001 - the fields of a `RecordMetadata`
+    log_append_time: bool,  # noqa: FBT001 - a field of `RecordMetadata`
 ) -> Iterable[RecordMetadata]:
     """Return the metadata of each record, of class *kind*, created without a Python frame per record."""
     offsets = count(base_offset) if base_offset >= 0 else repeat(-1)
     fields = zip(repeat(topic), repeat(partition), offsets, timestamps_ms, repeat(log_append_time))
-    return map(partial(tuple.__new__, kind), fields)  # as `RecordMetadata._make`, without its Python frame
+    return map(partial(tuple.__new__, kind), fields)  # `RecordMetadata._make` would cost a Python frame
 
 
-# From Python 3.14 on a tuple stores its hash, which only `tuple.__new__` leaves unset.
+# Since Python 3.14 a tuple stores its hash, which only `tuple.__new__` leaves unset: the C twin serves older versions.
 _new_metadata: Final = (
     fastest("new_metadata", python_new_metadata) if sys.version_info < (3, 14) else python_new_metadata
 )
 
 
 Waiter: TypeAlias = object
-"""Waiter of a record, compared by identity: its Future, or the call of `send_many`."""
+"""Waiter of a record, compared by identity: the Future of the record, or the call of `send_many`."""
 
 
 class Delivered(NamedTuple):
-    """The broker's acknowledgement of a batch, or of a stretch of it."""
+    """The broker's acknowledgement of a batch or of one stretch of the batch."""
 
     topic: str
     partition: int
@@ -367,7 +367,7 @@ W_contra = TypeVar("W_contra", contravariant=True)
 
 
 class Stretch(Waiters, Protocol[W_contra]):
-    """Waiters with one record each."""
+    """Stretch with one waiter per record."""
 
     def append(self, waiter: W_contra, /) -> None:
         """Add *waiter*, of the stretch's kind, for the record just appended."""
@@ -386,7 +386,7 @@ class Kind(Protocol[W_co]):
 
 
 class FutureWaiters(list["asyncio.Future[RecordMetadata]"]):
-    """Stretch of records with one `asyncio.Future` each."""
+    """Stretch with one `asyncio.Future` per record."""
 
     __slots__ = ()
 
@@ -394,12 +394,12 @@ class FutureWaiters(list["asyncio.Future[RecordMetadata]"]):
         """Resolve all Futures in one pass, without a Python frame per Future."""
         if not self:
             return
-        # nest_asyncio may have replaced `asyncio.Future` since, so this uses the class of these Futures.
+        # nest_asyncio may have replaced `asyncio.Future`, so `set_result` is taken from the class of the first Future.
         resolved = map(type(self[0]).set_result, self, delivered.metadata())
         while True:
             try:
                 deque(resolved, maxlen=0)
-            except InvalidStateError:  # the Future was cancelled; its record was sent
+            except InvalidStateError:  # one Future was cancelled; its record was sent
                 continue
             return
 
@@ -415,7 +415,7 @@ class FutureWaiters(list["asyncio.Future[RecordMetadata]"]):
         return FutureWaiters([self[index] for index in indices])
 
     def indices_of(self, waiter: Waiter) -> Sequence[int]:
-        """Return the index of the Future *waiter*, if the stretch has it."""
+        """Return the index of the Future *waiter*, or no index if another stretch has the Future."""
         return [index for index, future in enumerate(self) if future is waiter]
 
     @property
@@ -425,7 +425,7 @@ class FutureWaiters(list["asyncio.Future[RecordMetadata]"]):
 
 
 class AwaitingWaiters(list[Acknowledgement]):
-    """Stretch of records with one Acknowledgement each. Their calls have no deadline of their own."""
+    """Stretch with one Acknowledgement per record. Calls that await an Acknowledgement have no deadline of their own."""
 
     __slots__ = ()
 
@@ -433,7 +433,7 @@ class AwaitingWaiters(list[Acknowledgement]):
 
     def resolve(self, delivered: Delivered) -> None:
         """Wake all tasks with the metadata of their records."""
-        resolve_awaited(self, _new_metadata(RecordMetadata, *delivered))  # without the frame of `metadata`
+        resolve_awaited(self, _new_metadata(RecordMetadata, *delivered))  # inlined `metadata`: saves a frame
 
     def fail(self, failure: Failure) -> None:
         """Fail all tasks, each with its own exception."""

@@ -22,7 +22,7 @@ def as_bytes(argument: str, data: object) -> bytes | None:
     if isinstance(data, (bytes, bytearray, memoryview)):
         try:
             return bytes(data)
-        except ValueError as error:  # a memoryview that was released
+        except ValueError as error:  # *data* is a released memoryview
             raise ValueError(f"{argument} cannot be read: {error}") from error
     hint = ""
     if argument in {"key", "value"}:
@@ -48,7 +48,7 @@ def as_headers(argument: str, headers: HeadersInput) -> Headers:
 
 
 def legal_headers(headers: object) -> Headers:
-    """Return the valid *headers*, without those that `as_headers` refuses."""
+    """Return *headers* without the headers that `as_headers` refuses."""
     pairs: Any = headers.items() if isinstance(headers, Mapping) else headers
     legal: list[tuple[str, bytes | None]] = []
     for pair in pairs if isinstance(pairs, Iterable) else ():
@@ -116,7 +116,7 @@ def check_timeout(timeout_s: object) -> float | None:
         return None
     if not isinstance(timeout_s, (int, float)) or isinstance(timeout_s, bool):
         raise TypeError(f"timeout_s must be seconds (int or float) or None, not {type(timeout_s).__name__}")
-    if not (0 <= timeout_s <= 2**63 or timeout_s == math.inf):  # also refuses nan
+    if not (0 <= timeout_s <= 2**63 or timeout_s == math.inf):  # the comparison also refuses nan
         raise ValueError(f"timeout_s must be 0 or more seconds, not {_shown(timeout_s)}")
     return float(timeout_s)
 

@@ -44,7 +44,7 @@ def check_rows(
 ) -> Rows:
     """Return the arguments of `send_many` as rows; *serialized_later* has one flag for values and one for keys.
 
-    Raises: TypeError, ValueError with the argument and, in a column, the position.
+    Raises: TypeError, ValueError that name the argument and, in a column, the position.
     """
     if partition is not None and partitions is not None:
         raise ValueError("give partition (one for all) or partitions (a column), not both")
@@ -97,7 +97,7 @@ def _headers(
     if headers is None:
         return [common] * count if common else None
     if isinstance(headers, HeaderColumns) and len(headers) == count:
-        return headers.behind(common)  # checked at its creation
+        return headers.behind(common)  # a HeaderColumns was checked when it was created
     column = _column("headers", headers, count)
     uniform = uniform_headers(column)
     if uniform is not None:
@@ -108,7 +108,7 @@ def _headers(
         if column and type(column[0]) is dict:
             each_as_pairs = map(dict.items, each_as_pairs)
         own = [tuple(map(tuple, pairs)) for pairs in each_as_pairs]
-    else:  # invalid, or with mutable bytes
+    else:  # some headers are invalid, or have mutable bytes
         own = [as_headers(f"headers[{index}]", each) for index, each in enumerate(column)]
     return [common + each for each in own] if common else own
 
@@ -136,7 +136,7 @@ uniform_headers: Final = fastest("uniform_headers", python_uniform_headers)
 
 
 def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """Return all names and all values, record by record; None unless all are dicts, or all are lists of pairs."""
+    """Return all names and all values, record by record; None unless all *headers* are dicts, or all are lists of pairs."""
     kinds = set(map(type, headers))
     if kinds == {dict}:
         return list(chain.from_iterable(headers)), list(chain.from_iterable(map(dict.values, headers)))
@@ -150,7 +150,7 @@ def _names_and_values(headers: Sequence[Any]) -> tuple[list[Any], list[Any]] | N
 
 
 def _are_plain(names: list[Any], values: list[Any]) -> bool:
-    """Return True if `as_headers` would refuse and copy nothing."""
+    """Return True if `as_headers` would accept all *names* and *values* without a copy."""
     if not set(map(type, names)) <= {str} or not set(map(type, values)) <= _BYTES:
         return False
     return all(map(_is_utf_8, set(names)))
@@ -169,7 +169,7 @@ def _column(argument: str, column: Iterable[T], count: int | None = None) -> Seq
     no_columns = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)  # a set has no order
     if isinstance(column, no_columns) or not isinstance(column, Iterable):
         raise TypeError(f"{argument} must be a column, one item per record, not {type(column).__name__}")
-    # A copy, because the caller may change a list while the call waits.
+    # Mutable columns are copied, because the caller may change a list while the call waits.
     items: Sequence[T] = column if type(column) in _IMMUTABLE else list(column)  # type: ignore[assignment] # a tuple's kind
     if count is not None and len(items) != count:
         raise ValueError(

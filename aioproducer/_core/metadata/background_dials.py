@@ -1,6 +1,6 @@
-"""Dials without a request: after the loss of the last connection, and of brokers that left the cluster.
+"""Dials that no request needs: after the loss of the last connection, and to brokers that left the cluster.
 
-A producer with records dials to send them. An idle producer has no other reason to dial, and would stay disconnected.
+A producer with records dials for its requests. An idle producer has no other reason to dial, and would stay disconnected.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from aioproducer._core.metadata.snapshot import Broker, MetadataSnapshot
 from aioproducer._core.net.pool import Pool
 
 STAGGER_S: Final = 0.25
-"""Head start of one dialled broker over the next, in seconds."""
+"""Head start of one dialled broker over the next broker, in seconds."""
 LEAST_GAP_S: Final = 0.05
-"""Minimum time between two dials, in seconds. Without it, each failure in a large cluster would start the next dial."""
+"""Minimum time between two dials, in seconds. Without a gap, each failure in a large cluster would start the next dial."""
 
 
 class ClusterConnectivity:
-    """Tracks connected nodes, and dials after the last one was lost."""
+    """Tracks connected nodes, and dials after the last connection was lost."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -37,9 +37,9 @@ class ClusterConnectivity:
         self._is_lost = self.unreachable = False
 
     def disconnected(self, node_id: int, *, failed: bool) -> bool:
-        """Record the end of a connection, or a failed attempt; return True if no connection is left and one is needed.
+        """Record the end of a connection, or a failed attempt; return True if the last connection has failed.
 
-        Without *failed* the producer closed the connection itself, for example for idleness.
+        If *failed* is false, the producer has closed the connection, for example for idleness.
         """
         was_connected = node_id in self._connected
         self._connected.discard(node_id)
@@ -66,14 +66,15 @@ class ClusterConnectivity:
 
 
 MOST_MISSED: Final = 10
-"""Maximum number of departed brokers that are dialled. A restarting cluster may have many, with new ids."""
+"""Maximum number of departed brokers that are dialled. A restarted cluster with new ids has many departed brokers."""
 
 
 class MissingBrokers:
     """Brokers that left the cluster while partitions have no leader, and that may return.
 
     Frequent metadata requests would load the other brokers, so the departed broker itself is dialled. Metadata is
-    requested once it accepts. Only the last `MOST_MISSED` departed brokers are dialled. A later response lists the others.
+    requested once this broker accepts. Only the last `MOST_MISSED` departed brokers are dialled. A later response lists the
+    other departed brokers.
     """
 
     def __init__(self, pool: Pool) -> None:

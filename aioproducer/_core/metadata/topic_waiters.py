@@ -17,14 +17,14 @@ from aioproducer.errors import (
 )
 
 FINAL_ERRORS: Final = (InvalidTopicException, TopicAuthorizationFailed, ClusterAuthorizationFailed)
-"""Errors that no later response changes, so no call waits longer."""
+"""Errors that no later response changes: the waiting calls fail immediately."""
 
 Waiter: TypeAlias = "asyncio.Future[TopicInfo | ProducerError]"
 """Future whose result may be an error: asyncio would log an exception that a cancelled call never retrieves."""
 
 
 ENOUGH_DENIALS: Final = 3
-"""Number of denials that suffice even if one broker gave all of them, because the other brokers may be silent."""
+"""Number of denials that prove a topic missing even if one broker sent all denials: the other brokers may be silent."""
 
 
 class Answer(NamedTuple):
@@ -42,10 +42,10 @@ ANY_ANSWER: Final = Answer()
 
 
 class TopicDenials:
-    """Counter of answers that deny a topic or partition, to requests sent after a call.
+    """Counter of the answers that deny a topic or partition. Only answers to requests sent after the call count.
 
     One answer proves nothing, because new topics and partitions reach brokers late (the Java client waits for
-    `max.block.ms` instead). Proof requires two answers of the only broker or of different brokers, or `ENOUGH_DENIALS` answers.
+    `max.block.ms` instead). Two answers of the only broker or of different brokers prove the denial, or `ENOUGH_DENIALS` answers.
     """
 
     __slots__ = ("_count", "_first_node", "_requests")
@@ -124,7 +124,7 @@ class TopicWaiters:
             self._waiters.pop(topic, None)
 
     def serve(self, snapshot: MetadataSnapshot, topics: Iterable[str], answer: Answer = ANY_ANSWER) -> None:
-        """Wake waiters of *topics* if *answer* meets the condition, or refuses the topic with a final error."""
+        """Wake each waiter of *topics* if *answer* meets its condition, or refuses the topic with a final error."""
         for topic in self.topics & set(topics):
             info = snapshot.topics.get(topic)
             if info is None:
@@ -143,7 +143,7 @@ class TopicWaiters:
     def wake(self, topic: str, waiter: Waiter, outcome: TopicInfo | ProducerError) -> None:
         """Wake *waiter* with *outcome*; the waiting call raises *outcome* if it is an error."""
         self.leave(topic, waiter)
-        if not waiter.done():  # done if the task of the call was cancelled and runs next
+        if not waiter.done():  # a waiter is done if its task was cancelled and runs next
             waiter.set_result(outcome)
 
     def fail_all(self, error: Callable[[], ProducerError]) -> None:
