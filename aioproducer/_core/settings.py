@@ -15,18 +15,18 @@ from aioproducer.serializers import AnySerializer
 
 
 class BatchingSettings(NamedTuple):
-    """Sizes in bytes, durations in seconds."""
+    """Settings of batching. Sizes in bytes, durations in seconds."""
 
     batch_bytes: int
     """Size at which a batch is ready to be sent, after compression."""
     batch_max_bytes: int
-    """Upper bound of a batch that grows until it can be sent (KIP-782); `batch_bytes` disables growth."""
+    """Upper bound of a batch that grows until the batch can be sent (KIP-782); `batch_bytes` as value disables growth."""
     partitioning_is_adaptive: bool
     """True to prefer partitions with fewer unacknowledged bytes for keyless records (KIP-794)."""
     availability_timeout_s: float
     """Time after which a node that accepts no request gets no keyless records; 0 disables the check."""
     linger_s: float
-    """An open batch waits at most this long for more records."""
+    """Maximum time that an open batch waits for more records."""
     linger_is_adaptive: bool
     """True if a batch lingers only while its leader has unanswered requests."""
     buffer_bytes: int
@@ -82,7 +82,7 @@ class IntakeSettings(NamedTuple):
 
 
 class SenderSettings(NamedTuple):
-    """Durations in seconds."""
+    """Settings of the sender. Durations in seconds."""
 
     acks: int
     """-1: all in-sync replicas, 1: the leader, 0: no response."""

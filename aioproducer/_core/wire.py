@@ -1,15 +1,15 @@
 """Primitive types of Kafka's protocol: integers, varints and lengths; and CRC-32C.
 
-Integers are big-endian. The lengths of strings, bytes and arrays come in two forms: the classic one with a fixed width
-where -1 means null, and, in flexible versions (KIP-482), the compact one whose unsigned varint is the length plus one,
-0 for null.
+Integers are big-endian. The lengths of strings, bytes and arrays have two forms: the classic form with a fixed width, where
+-1 means null, and, in flexible versions (KIP-482), the compact form, an unsigned varint of the length plus one, where 0
+means null.
 
-Varints have 7 bits per byte, least significant first; the top bit says that more follow. There are two kinds:
+Varints have 7 bits per byte, least significant first; the top bit marks that more bytes follow. Varints have two kinds:
 UNSIGNED_VARINT of Kafka's protocol guide (lengths and tags of flexible versions), and the zigzag-coded VARLONG (record
-fields; also those that the guide calls VARINT), which maps 0, -1, 1, -2 … to 0, 1, 2, 3 …
+fields; also the VARINT of the guide), which maps 0, -1, 1, -2 … to 0, 1, 2, 3 …
 
-`append_*` write to the end of a buffer. `read_*` return a value and the position after it, and raise
-only ProtocolError, for bytes without such a value. `read_tags` sets the tagged fields on an instance.
+`append_*` write to the end of a buffer. `read_*` return a value and the position after the value, and
+raise only ProtocolError, for bytes without a valid value. `read_tags` sets the tagged fields on an instance.
 A `Memo` keeps encoded numbers and names.
 
 Source: https://kafka.apache.org/protocol.html#protocol_types
@@ -34,17 +34,17 @@ T = TypeVar("T")
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
 Writer: TypeAlias = Callable[[bytearray, Any], None]
-"""Appends a value to a buffer."""
+"""Function that appends a value to a buffer."""
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
-"""Returns the value at a position and the position after it; raises ProtocolError only."""
+"""Function that returns the value at a position and the position after the value; raises only ProtocolError."""
 
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 
 
 def past_the_end(need: int, data: bytes, pos: int) -> ProtocolError:
-    """Return the error for *need* bytes at *pos* that are not all there."""
+    """Return the error for *data* with fewer than *need* bytes at *pos*."""
     return ProtocolError(f"{need} bytes expected at byte {pos}, {max(len(data) - pos, 0)} left")
 
 
@@ -91,12 +91,12 @@ def append_varlong(buf: bytearray, value: int) -> None:
 
 
 def read_unsigned_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the value at *pos* and the position after it; ProtocolError if cut or longer than 32 bits."""
+    """Return the value at *pos* and the position after the value. Raises: ProtocolError if cut or over 32 bits."""
     return _read_varint(data, pos, bits=32)
 
 
 def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the signed value at *pos* and the position after it; ProtocolError if cut or over 64 bits."""
+    """Return the signed value at *pos* and the position after the value. Raises: ProtocolError if cut or over 64 bits."""
     zigzag, pos = _read_varint(data, pos, bits=64)
     return zigzag >> 1 ^ -(zigzag & 1), pos
 
@@ -128,7 +128,7 @@ def _read_varint(data: bytes, pos: int, *, bits: int) -> tuple[int, int]:
     return value, pos + 1
 
 
-# Lengths: for these functions -1 is null, in both forms on the wire.
+# Lengths: -1 stands for null in the functions of classic and of compact lengths.
 
 
 MEMO_ENTRIES: Final = 4096
@@ -136,7 +136,7 @@ MEMO_ENTRIES: Final = 4096
 
 
 class Memo(dict[K, T], Generic[K, T]):
-    """Results of *make* by argument. A dict, because `map(memo.__getitem__, keys)` stays within C for known keys.
+    """Dict of results of *make* by argument: `map(memo.__getitem__, keys)` stays within C for known keys.
 
     Threads may share a memo: two threads may make the same entry, with the same outcome.
     """
@@ -165,7 +165,7 @@ def varint(number: int) -> bytes:
 VARINTS = Memo(varint)
 
 
-@lru_cache(maxsize=256)  # asked only for prefixes of at most one byte
+@lru_cache(maxsize=256)  # prefixes have at most one byte
 def varints_after(prefix: bytes) -> Memo[int, bytes]:
     """Return a memo of varints directly behind *prefix*."""
     return Memo(lambda number: prefix + varint(number))
@@ -245,10 +245,10 @@ MOST_TAGS: Final = 1_000
 
 
 def read_tags(data: bytes, pos: int, known: Mapping[int, tuple[str, Reader]], instance: Any) -> int:
-    """Set the tagged fields at *pos* on *instance*, skip those not *known*, and return the position after them."""
+    """Set the *known* tagged fields at *pos* on *instance*, skip other fields, and return the position after all fields."""
     try:
         if not data[pos]:
-            return pos + 1  # as nearly always
+            return pos + 1  # most structs have no tagged fields
     except IndexError:
         raise past_the_end(1, data, pos) from None
     count, pos = read_unsigned_varint(data, pos)

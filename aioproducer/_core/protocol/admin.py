@@ -114,7 +114,7 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """One setting."""
+    """One setting of a resource."""
 
     name: str = field(STRING)
     value: str | None = field(NULLABLE_TEXT)
@@ -151,7 +151,7 @@ class DescribeConfigsResponse(Message):
 
 @struct
 class DescribeConfigsResource:
-    """Resource with the names of the requested settings; None requests all."""
+    """Resource with the names of the requested settings; None requests all settings."""
 
     resource_type: int = field(INT8)
     resource_name: str = field(STRING)
@@ -160,7 +160,7 @@ class DescribeConfigsResource:
 
 @message(api_key=32, versions=(1, 4), flexible_from=4)
 class DescribeConfigsRequest(Request[DescribeConfigsResponse]):
-    """Describe the settings of these resources."""
+    """Describe the settings of *resources*."""
 
     resources: list[DescribeConfigsResource] = field(array_of(DescribeConfigsResource))
     include_synonyms: bool = field(BOOL, default=False)
@@ -178,7 +178,7 @@ class TransactionState:
 
 @message(api_key=66, versions=(0, 2), flexible_from=0, client_pauses_from=0, large=True)
 class ListTransactionsResponse(Message):
-    """Transactional ids that match every filter. Unknown states match no id, and are returned."""
+    """Transactional ids that match every filter. States unknown to the broker match no id, and are returned."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -188,7 +188,7 @@ class ListTransactionsResponse(Message):
 
 @message(api_key=66, versions=(0, 2), flexible_from=0)
 class ListTransactionsRequest(Request[ListTransactionsResponse]):
-    """List transactional ids by state, producer id, age in milliseconds and name. Empty, -1 and None disable a filter."""
+    """List transactional ids by state, producer id, age in milliseconds and name. Empty, -1 or None disables a filter."""
 
     state_filters: list[str] = field(array_of(STRING), factory=list)
     producer_id_filters: Sequence[int] = field(array_of(INT64), default=())
@@ -244,6 +244,6 @@ class TopicRequest:
 
 @message(api_key=61, versions=(0, 0), flexible_from=0)
 class DescribeProducersRequest(Request[DescribeProducersResponse]):
-    """Describe the active producers of partitions; sent to the leader."""
+    """Describe the active producers of partitions. The request is sent to the leader."""
 
     topics: list[TopicRequest] = field(array_of(TopicRequest))

@@ -1,7 +1,7 @@
 """InitProducerId and Produce: the requests of every idempotent producer.
 
 InitProducerId: KIP-98, KIP-482 (v2: flexible), KIP-360 (v3: continue from the current id and epoch), KIP-588 (v4:
-PRODUCER_FENCED), KIP-890 (v5: TRANSACTION_ABORTABLE), KIP-939 (v6: transactions without a timeout; few brokers offer it).
+PRODUCER_FENCED), KIP-890 (v5: TRANSACTION_ABORTABLE), KIP-939 (v6: transactions without a timeout; few brokers offer v6).
 
 Produce: KIP-98 (v3: transactional ids), KIP-110 (v7: zstd), KIP-467 (v8: the refused records), KIP-482 (v9: flexible),
 KIP-951 (v10: the current leader), KIP-890 (v11 and v12: new error codes and rules, same bytes), KIP-516 (v13: topic ids in
@@ -195,7 +195,7 @@ class TopicBatches(NamedTuple):
 
 @message(api_key=0, versions=(3, 13), flexible_from=9)
 class ProduceRequest(Request[ProduceResponse]):
-    """Append batches. *acks*: -1 waits for all in-sync replicas, 1 for the leader, 0 for no response."""
+    """Append batches. *acks*: -1 waits for all in-sync replicas, 1 waits for the leader, 0 requests no response."""
 
     transactional_id: str | None = field(NULLABLE_STRING, default=None)
     acks: int = field(INT16)
@@ -272,7 +272,7 @@ def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twi
                 else:
                     append_unsigned_varint(buf, len(records) + 1)
                     buf += records
-                buf.append(0)  # no tagged fields, here and below
+                buf.append(0)  # no tagged fields of the partition; the topic and the request follow
             buf.append(0)
         buf.append(0)
 
@@ -297,7 +297,7 @@ def python_read_base_offsets(
     """Return the offsets in *payload*, a response in a flexible version, and the number of surplus bytes.
 
     *kind* is `BaseOffsets`. *names* has the topic names by topic id; None for a response with topic names. Returns None for
-    a response with an error or with details, and for a malformed response: `decode_response` reads these.
+    a response with an error or with details, and for a malformed response: `decode_response` reads these responses.
     """
     offsets: dict[tuple[str, int], tuple[int, int]] = {}
     try:

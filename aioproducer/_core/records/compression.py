@@ -21,7 +21,7 @@ Compress: TypeAlias = Callable[[bytes | bytearray | memoryview], bytes]
 
 
 class Codec(IntEnum):
-    """Compression type; the value is that of the attributes of a batch."""
+    """Compression type; the value is the number of the codec in the attributes of a batch."""
 
     NONE = 0
     GZIP = 1
@@ -46,7 +46,7 @@ _ZSTD_DEFAULT = 3
 _ZSTD_BLOCK_BYTES = 128 * 1024
 """Largest block of a zstd frame. Tables for this input size stay in the L2 cache of most CPUs."""
 _ISAL_LEVELS = (1, 2)
-"""Gzip levels that isal compresses if installed: faster than zlib, and no larger on the measured data."""
+"""Gzip levels that isal compresses if installed: isal is faster than zlib, and its output is no larger in measurements."""
 _GZIP_FORMAT = 31  # zlib's number for its largest window within gzip's header and trailer
 _CHUNK_BYTES = 1 << 20
 
@@ -64,7 +64,7 @@ def compressor(codec: Codec, level: int | None, *, small_records: bool = False) 
     """Return a function that compresses, and may be called from several threads concurrently.
 
     A *level* of None is the codec's default. Levels have the meaning of the JVM producer: for lz4, the default of 9 is
-    the fast mode, and all other levels are of the slower high-compression mode. With *small_records*, zstd up to its
+    the fast mode, and all other levels belong to the slower high-compression mode. With *small_records*, zstd up to its
     default level finds repetitions in the last 128 KiB only.
 
     Raises: ConfigError if the level does not exist, or the codec's package is not installed.
@@ -82,7 +82,7 @@ def compressor(codec: Codec, level: int | None, *, small_records: bool = False) 
 
 
 def decompress(codec: Codec, data: bytes, *, limit: int) -> bytes:
-    """Return *data* decompressed. Uses at most *limit* bytes and a chunk of 1 MiB of memory.
+    """Return *data* decompressed. Decompression needs at most *limit* bytes and a chunk of 1 MiB of memory.
 
     Raises: ProtocolError if the result exceeds *limit* bytes, or if *data* is cut, has trailing bytes, or has another
     codec; ConfigError if the codec's package is not installed.
@@ -139,7 +139,7 @@ def _check_end(codec: Codec, *, complete: bool, rest: bytes | None) -> None:
 
 
 def _gzip_compressor(level: int) -> Compress:
-    """Return a compressor by zlib, or by isal if isal is installed and covers *level*. Any gzip reader reads both."""
+    """Return a compressor by isal if isal is installed and covers *level*, else by zlib. Gzip readers accept both outputs."""
     package = _package(Codec.GZIP)
     if level in _ISAL_LEVELS:
         with suppress(ImportError):
@@ -163,7 +163,8 @@ _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEADER = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
 """Frame of xerial's snappy-java, which Kafka's Java clients use: magic, version and lowest compatible version.
 
-Blocks follow: a length (int32) and raw snappy of at most 32 KiB. Some clients (franz-go) write one raw block without a frame.
+Each block of the frame has a length (int32) and raw snappy of at most 32 KiB. Some clients (franz-go) write a raw block
+without a frame.
 """
 _XERIAL_LENGTH = Struct(">I")
 _XERIAL_BLOCK_BYTES = 32 * 1024
@@ -204,7 +205,7 @@ def _snappy_decompress(data: bytes, limit: int) -> bytes:
 def _snappy_block(block: bytes, limit: int) -> bytes:
     cramjam = _package(Codec.SNAPPY)
     try:
-        size = cramjam.snappy.decompress_raw_len(block)  # as stated by the block
+        size = cramjam.snappy.decompress_raw_len(block)  # the size that the block states
         if size > limit:
             raise ProtocolError(f"snappy: a block of {size} bytes where {limit} are the limit")
         return bytes(memoryview(cramjam.snappy.decompress_raw(block)))
@@ -247,7 +248,8 @@ class _ZstdCompressor:
     """Zstandard compressor with one context per thread.
 
     A context serves one thread at a time. Without reuse, compressing 16 KiB takes 1.5 times as long. JSON of 1 KiB in batches
-    of 1 MiB needs 16 % less CPU with parameters for 128 KiB. A repeated document of 200 KiB would be five times larger.
+    of 1 MiB needs 16 % less CPU with parameters for 128 KiB, but a repeated document of 200 KiB
+    becomes five times larger.
     """
 
     __slots__ = ("_local", "_options", "_zstandard")

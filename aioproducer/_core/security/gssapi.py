@@ -1,4 +1,4 @@
-"""GSSAPI (RFC 4752): Kerberos, by the package `gssapi`. Steps may ask the KDC, so they run in a thread."""
+"""GSSAPI (RFC 4752): Kerberos, by the package `gssapi`. Steps run in a thread, because a step may call the KDC."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ T = TypeVar("T")
 NO_LAYER: Final = 1
 """Security layer of Kafka: none, because TLS protects the connection."""
 _STATUSES: Final = re.compile(r"Major \(\d+\): (?P<major>.*?), Minor \((?P<code>\d+)\): (?P<minor>.*)")
-"""Error text of the package: the generic status of GSSAPI, and the status of Kerberos."""
+"""Error text of the package `gssapi`: the generic status of GSSAPI, and the status of Kerberos."""
 
 
 _numbers: Final = itertools.count(1)
 
 
 def destroy_cache(name: str) -> None:
-    """Destroy the ticket cache *name* with libkrb5, because the package `gssapi` has no such call."""
+    """Destroy the ticket cache *name* with libkrb5, because the package `gssapi` cannot destroy a cache."""
     library = _libkrb5()
     if library is None:
         return
@@ -66,7 +66,7 @@ class KerberosSettings:
     """Keytab file, used without kinit; None for an existing ticket."""
 
     def keytab_state(self) -> object:
-        """Return a value that changes with the keytab; None without one."""
+        """Return a value that changes with the keytab; None without a keytab."""
         return file_status(self.keytab)
 
 
@@ -89,7 +89,7 @@ class Gssapi(SaslClient):
         self._cache = ""
 
     def __del__(self) -> None:
-        self._end()  # after a failed login
+        self._end()  # a failed login has not released its context
 
     def _end(self) -> None:
         """Release the context with its credentials, and then destroy their cache."""
@@ -102,7 +102,7 @@ class Gssapi(SaslClient):
         return await CALL_THREADS.run(self._run, self._begin, broker.host)
 
     async def respond(self, challenge: bytes) -> bytes:
-        """Continue the context; once it is established, negotiate no security layer."""
+        """Continue the context; once the context is established, negotiate no security layer."""
         return await CALL_THREADS.run(self._run, self._step, challenge)
 
     def _run(self, step: Callable[[Any, T], bytes], argument: T) -> bytes:

@@ -27,13 +27,13 @@ class TlsSettings:
     """Settings of TLS: truststore, client certificate, versions and cipher suites."""
 
     context: SslContextSource | None = None
-    """Context of the user, which replaces every other setting."""
+    """SSL context of the user in place of every other setting; None for the other settings."""
     truststore: Source | None = None
     """Trusted certificates; None for the authorities of the system."""
     truststore_type: str | None = None
     truststore_password: Secret | None = None
     keystore: Source | None = None
-    """Certificate and key of the client; None without them, or with *certificate_chain* and *key*."""
+    """Certificate and key of the client; None without a client certificate, or with *certificate_chain* and *key*."""
     certificate_chain: Source | None = None
     key: Source | None = None
     keystore_type: str | None = None
@@ -57,7 +57,7 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class AssertionSettings:
-    """Settings of an assertion: a file with it, or a private key that signs it."""
+    """Settings of an assertion: a file with the assertion, or a private key that signs the assertion."""
 
     file: str | None = None
     private_key_file: str | None = None
@@ -79,12 +79,12 @@ class EndpointSettings:
 
     url: str
     backoff: Backoff
-    """Pauses between attempts, which end after the maximum pause since the first attempt."""
+    """Pauses between attempts; the attempts end once the maximum pause has passed since the first attempt."""
     client_id: str | None = None
     client_secret: Secret | None = None
     assertion: AssertionSettings | None = None
     jwt_bearer: bool = False
-    """True if the assertion is the grant; False if it replaces the client secret."""
+    """True if the assertion is the grant; False if the assertion replaces the client secret."""
     scope: str | None = None
     urlencode: bool = False
     """True to form-encode id and secret in the Basic header (RFC 6749), which few endpoints expect."""
@@ -121,7 +121,7 @@ class SaslSettings:
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """Security of connections; both None for PLAINTEXT."""
+    """Security of connections; *tls* and *sasl* are None for PLAINTEXT."""
 
     tls: TlsSettings | None = None
     sasl: SaslSettings | None = None
@@ -139,7 +139,7 @@ def file_url(path: str) -> str:
 
 
 def weaknesses(settings: SecuritySettings) -> Iterator[tuple[str, str]]:
-    """Yield each weak setting with its risk, for one WARNING each at the start."""
+    """Yield each weak setting with its risk; the start of the producer logs one WARNING per weak setting."""
     tls, sasl = settings.tls, settings.sasl
     if tls is not None:
         if isinstance(tls.context, ssl.SSLContext):

@@ -84,7 +84,7 @@ class Sender:
         self._updater = updater
         self._wakeup, self._waker, self._metrics = wakeup, waker, metrics
         self._encoder = Encoder(settings)
-        # Copies: a field of a NamedTuple costs three times as much as an attribute (3.11 to 3.13).
+        # `_acks` and `_codec` are copies, because a NamedTuple field costs three times as much (Python 3.11 to 3.13).
         self._acks, self._codec = settings.acks, settings.codec
         self._needs_identity = transaction is None and settings.idempotent
         self._tracks_busy_nodes = accumulator.settings.linger_is_adaptive
@@ -96,12 +96,12 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._step = step_here()
         self._bug: BaseException | None = None
-        """Exception of a bug in a task or callback; `run` raises it."""
+        """Exception of a bug in a task or callback; `run` raises the exception."""
         self._in_flight: dict[Connection, int] = {}
         """Number of produce requests per connection without a response, including prepared ones. Other requests on the
         connection do not count, because their responses do not wake the sender."""
         self._preparing: dict[int, list[asyncio.Task[None]]] = {}
-        """By node, tasks of requests that are encoded in a thread, or wait for earlier requests or the socket. Requests are
+        """Tasks by node of requests that are encoded in a thread, or wait for earlier requests or the socket. Requests are
         written in the order of the drain."""
         self._producer_id = ProducerIdRequester(
             accumulator.identities,
@@ -133,7 +133,7 @@ class Sender:
     async def run(self) -> None:
         """Send until `Accumulator.finish` was called and no record is left.
 
-        A cancelled run leaves its batches; the caller has to fail them.
+        A cancelled run leaves its batches; the caller has to fail these batches.
 
         Raises: the exception of a bug, also from the handling of responses and from encoding in threads.
         """
@@ -167,12 +167,12 @@ class Sender:
         accumulator.yields.reset()
         check_at = accumulator.deadlines.next_due()
         if check_at <= now:
-            check_at = self._completion.expire(now, self.obstacles.failure)  # no earlier deadline follows
+            check_at = self._completion.expire(now, self.obstacles.failure)  # no deadline is earlier
         if self._transaction is not None:
             self._transaction.fail_unsendable()
         if schedule.lingering or schedule.backing_off:
             schedule.collect(now, hurry=accumulator.hurries())
-        # Comparisons in place of min(), here and below: a call costs as much as ten of them.
+        # This method compares in place of min(), because a call costs as much as ten comparisons.
         windows = accumulator.windows
         if windows.check_at <= now:
             windows.seal_old(now)
@@ -184,7 +184,7 @@ class Sender:
             serve_at = self._serve(node_id, now)
             if serve_at < check_at:  # noqa: PLR1730
                 check_at = serve_at
-        # After the drains, because a drained batch may have needed an epoch after the last one.
+        # The producer id is requested after the drains: a drained batch may have needed an epoch above the highest.
         if self._needs_identity and accumulator.identities.current is None:
             check_at = min(check_at, self._request_identity(now))
             for node_id in schedule.leaders_without_identity():
@@ -213,7 +213,7 @@ class Sender:
     def _connect(self, node_id: int) -> float:
         """Request a connection to *node_id*; return the time of the next attempt, infinity during an attempt."""
         broker = self._updater.snapshot.brokers.get(node_id)
-        if broker is None:  # left the cluster: the next metadata has another leader
+        if broker is None:  # the node left the cluster: the next metadata has another leader
             self._updater.request_refresh()
             return inf
         self._pool.connect_soon(node_id, broker.address)
@@ -246,7 +246,7 @@ class Sender:
                     self._fail_unencodable(failed)
                     batches = still_in_flight(batches)
                 self._write(connection, node_id, batches, now)
-            if node_id not in self._schedule.waiting or connection.closed:  # lost at the write
+            if node_id not in self._schedule.waiting or connection.closed:  # lost by the write
                 break
         else:
             log.debug("node.waiting node_id=%d reason=%s", node_id, _IN_FLIGHT_LIMIT)
@@ -285,7 +285,7 @@ class Sender:
     async def _prepare_and_write(
         self, connection: Connection, batches: Sequence[Batch], before: asyncio.Task[None] | None
     ) -> None:
-        """Encode in a worker thread, and write. With acks=0 wait for the socket, because no response limits the rate."""
+        """Encode *batches* in a thread, and write. With acks=0 wait for the socket, because no response limits the rate."""
         unencodable = await self._encoder.encode_off_loop(batches)
         if before is not None:
             await asyncio.wait([before])
@@ -300,7 +300,7 @@ class Sender:
                 await connection.drain()
 
     def _write_or_give_back(self, connection: Connection, batches: Sequence[Batch]) -> None:
-        """Write those of *batches* that would still be drained for *connection*, and give back the others."""
+        """Write the *batches* that would still be drained for *connection*, and give back all other batches."""
         may_write = (
             not connection.closed
             and connection.throttled_until <= self._loop.time()
@@ -394,7 +394,7 @@ class Sender:
         sent_at: float,
         answer: ProduceAnswer | ProducerError,
     ) -> None:
-        """Handle *answer*. A bug here ends `run`, because its batches would wait forever and block later ones."""
+        """Handle *answer*. A bug ends `run`, because *batches* would wait forever and block later batches."""
         if connection.is_reading:
             now = connection.read_at
             connection.after_read = self._resume_tasks_and_send
@@ -422,7 +422,7 @@ class Sender:
     def _resume_tasks_and_send(self) -> None:
         """Resume the tasks of the read records, and send their next records, in this iteration of the event loop.
 
-        If no task resumes here, `run` is woken, because tasks that await Futures resume before it.
+        If no task resumes here, `run` is woken, because tasks that await Futures resume before `run`.
         """
         try:
             if not self._waker.resume():
@@ -433,14 +433,14 @@ class Sender:
             self._wakeup.resume()
 
     def _run_in_callback(self) -> None:
-        """Run the sender in this callback, one iteration earlier than its task. The task is woken if it may have to end."""
+        """Run the sender in this callback, one iteration earlier than its task. A task that may have to end is woken."""
         wakeup = self._wakeup
         try:
             if self._accumulator.finishing or self._bug or not wakeup.consume():
                 wakeup.ring()
             else:
                 wakeup.ring_at(self._run_once())
-        except BaseException as bug:  # `run` raises it
+        except BaseException as bug:  # `run` raises *bug*
             self._bug = _as_bug(bug)
             wakeup.ring()
             if not isinstance(bug, Exception):  # the event loop raises *bug*, and the program may continue

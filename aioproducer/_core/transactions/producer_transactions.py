@@ -55,13 +55,13 @@ from aioproducer.types import TopicPartition
 log: Final = Log(__name__)
 
 ENDED_ELSEWHERE: Final = {State.PREPARED, State.PREPARING, State.COMMITTING}
-"""States in which a close aborts nothing."""
+"""States in which a close aborts no transaction."""
 
 
 class Transactions:
     """Implementation of the producer's transactional calls.
 
-    The parts depend on each other and on other layers, so they are created in three steps: `manager` at once (for the
+    The parts depend on each other and on other layers, so they are created in three steps: `manager` immediately (for the
     accumulator), `records` in `watch` (for the completion and the sender), `coordinators` in `open`.
     """
 
@@ -82,7 +82,7 @@ class Transactions:
         self._renewing: asyncio.Task[ProducerError | None] | None = None
         """Task that gets a producer id in the background: after `initialize_later`, or for a new cluster."""
         self.number: int = 0
-        """Number of the open transaction, or of the last one."""
+        """Number of the open transaction, or of the last transaction."""
         self.is_undecided: bool = False
         """True until the user commits, aborts or prepares the transaction with `number`."""
         self._began_at_ms = 0
@@ -100,7 +100,7 @@ class Transactions:
     def open(
         self, completion: BatchCompletion, coordinators: Coordinators, *, on_admitted: Callable[[], None]
     ) -> None:
-        """Set the other parts; *on_admitted* is called once waiting batches may be sent."""
+        """Set `coordinators`, and the completion of `records`; *on_admitted* is called once waiting batches may be sent."""
         self.records.end_through(completion)
         self.coordinators = coordinators
         self._requests = TransactionRequests(self.settings, self.manager, coordinators)
@@ -119,13 +119,13 @@ class Transactions:
 
     @property
     def has_failed(self) -> bool:
-        """True if a transaction is open that can only be aborted."""
+        """True if the open transaction can only be aborted."""
         return self.manager.state is State.ABORTABLE
 
     # --- calls of the user ---------------------------------------------------------------------------------------
 
     async def initialize(self, resumed: ResumedTransaction | None = None, timeout_s: float = inf) -> None:
-        """Get a producer id. This fences the earlier producer of the transactional id, and aborts its open transaction.
+        """Get a producer id. The coordinator fences the earlier producer of the transactional id, and aborts its transaction.
 
         *resumed* has the identity of another process whose transaction this producer continues.
 
@@ -155,14 +155,14 @@ class Transactions:
         self._renewing = self._spawn(self._initialize(), "initialize")
 
     async def begin(self) -> None:
-        """Open a transaction after the end of the last one."""
+        """Open a transaction after the end of the last transaction."""
         ending, limit_s = self._ending, self.settings.max_block_s
         if ending is not None and not ending.task.done():
             await self._outcome(ending, limit_s, "begin a transaction")
         if self._renewing is not None:
             await self._renewed(self._renewing, limit_s)
         if self.manager.state is State.READY:  # in another state, `begin` of the manager raises
-            # Before the transition, so that an interrupted begin keeps no earlier outcome.
+            # The outcome is reset before the transition: an interrupted begin must keep no earlier outcome.
             self._ending = None
             self.number += 1
             self.is_undecided = True
@@ -200,7 +200,7 @@ class Transactions:
     def _offsets_given_up(self, task: asyncio.Task[ProducerError | None]) -> None:
         """Fail the transaction if *task*, which no caller awaits any more, sent no offsets."""
         error = None if task.cancelled() or task.exception() is not None else task.result()
-        # `_send_offsets` has handled the other errors.
+        # `_send_offsets` has handled all other errors.
         if isinstance(error, UnsupportedVersion) and not error.fatal:
             self.records.failed(caused(CommitFailed(f"the offsets were not sent: {error}"), error))
 
@@ -232,7 +232,7 @@ class Transactions:
         self._raise_outcome(ending, limit_s, "commit")
 
     async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
-        """Abort: unwritten records fail, records in flight are awaited. *closing* is True if `close` aborts."""
+        """Abort the transaction: unwritten records fail, records in flight are awaited. *closing*: `close` calls `abort`."""
         limit_s, ending = self._limit(timeout_s), self._ending
         if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
             self.manager.abort()
@@ -245,7 +245,7 @@ class Transactions:
         await self._outcome(ending, limit_s, "abort")
 
     async def prepare(self, timeout_s: float | None) -> None:
-        """Accept no more records, and wait until all are acknowledged."""
+        """Accept no more records, and wait until all accepted records are acknowledged."""
         limit_s = self._limit(timeout_s)
         if self.manager.state is State.PREPARED:
             return
@@ -267,7 +267,7 @@ class Transactions:
         raise error
 
     def prepared(self) -> PreparedTransaction:
-        """Return the identity of the open transaction, so that another process can end it."""
+        """Return the identity of the open transaction, so that another process can end the transaction."""
         identity = self.manager.current
         if identity is None:
             raise AssertionError("no producer id")
@@ -315,9 +315,9 @@ class Transactions:
             task.cancel()
 
     async def stop(self) -> None:
-        """Cancel all tasks, and wait for them."""
+        """Cancel all tasks, and wait until the tasks have ended."""
         self._is_stopping = True
-        while self._tasks:  # including tasks that started meanwhile
+        while self._tasks:  # tasks may have started meanwhile
             for task in self._tasks:
                 task.cancel()
             await asyncio.wait(self._tasks)
@@ -413,7 +413,7 @@ class Transactions:
             if task is not None:
                 task.cancel()
         await self.records.dropped()
-        if commit is not None:  # its task ends with the failure, before the next transaction
+        if commit is not None:  # the task of the commit ends before the next transaction
             await asyncio.wait([commit.task])
         if self._state() is not State.ABORTING:
             return self.manager.refusal("abort")
@@ -433,7 +433,7 @@ class Transactions:
                     return self._commit_failed()
                 if manager.state is not State.ABORTING:
                     return error
-                manager.request_epoch_bump()  # nothing to abort: the next transaction takes another epoch
+                manager.request_epoch_bump()  # no transaction to abort is left: the next transaction takes another epoch
             self.records.ended(self._loop.time() - began)
         if manager.ended(new, self._requests.transaction_version):
             failed = await self._initialize()
@@ -479,7 +479,7 @@ class Transactions:
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = self._loop.create_task(work, name=f"aioproducer: {name}")
-        # Before `add`, because `stop` would loop forever over an ended task without this callback.
+        # The callback is set before `add`: `stop` would loop forever over an ended task without the callback.
         task.add_done_callback(self._ended)
         self._tasks.add(task)
         return task
