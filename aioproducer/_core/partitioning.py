@@ -1,4 +1,4 @@
-"""Partitioners: Kafka's default (murmur2 of the key, else sticky), and those of librdkafka and Sarama."""
+"""Partitioners: Kafka's default (murmur2 of the key, else sticky), and the partitioners of librdkafka and Sarama."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Partitioner(Protocol):
     def keyless_is_sticky(self) -> bool:
         """True if `partition` returns None for every record without a key; the producer then skips the call.
 
-        An attribute of the object or of its class suffices.
+        A plain attribute of the partitioner or of its class suffices.
         """
         ...
 
@@ -42,7 +42,7 @@ class ColumnPartitioner(Partitioner, Protocol):
     def partition_column(
         self, topic: str, keys: Sequence[bytes], partition_count: int, available: Sequence[int]
     ) -> Sequence[int]:
-        """Return what `partition` would return for each of *keys*."""
+        """Return the result that `partition` would return for each of *keys*."""
 
 
 def chooses_columns(partitioner: Partitioner) -> bool:
@@ -80,7 +80,7 @@ class Murmur2Partitioner:
         return key_partitions(keys, partition_count)
 
     def _import_murmur2(self, key: bytes) -> int:
-        """Import `murmur2` for the first key, and return its hash."""
+        """Import `murmur2` for the first *key*, and return the hash of *key*."""
         from aioproducer._core.murmur2 import murmur2  # noqa: PLC0415 - keyless producers start sooner
 
         self._murmur2 = murmur2
@@ -146,7 +146,7 @@ class CallablePartitioner:
         return chosen
 
 
-_no_key: Final = partial(is_, None)  # without a Python frame
+_no_key: Final = partial(is_, None)  # a partial has no Python frame
 
 
 class HashPartitioner:
@@ -184,7 +184,7 @@ class RandomPartitioner:
     def partition(
         self, topic: str, key: bytes | None, partition_count: int, available: Sequence[int]
     ) -> int | None:
-        """Choose a random partition of *available*, or of all if no partition has a leader."""
+        """Choose a random partition of *available*, or of all partitions if no partition has a leader."""
         if key is None:
             return None
         return random.choice(available or range(partition_count))
@@ -199,13 +199,13 @@ def _fnv1a(data: bytes) -> int:
 
 
 def fnv1a(data: bytes) -> int:
-    """Return the absolute value of the signed hash, as librdkafka and Sarama's NewHashPartitioner do."""
+    """Return the absolute value of the signed FNV-1a hash, as librdkafka and Sarama's NewHashPartitioner do."""
     value = _fnv1a(data)
     return value if value < 0x80000000 else 0x100000000 - value
 
 
 def fnv1a_reference(data: bytes) -> int:
-    """Return the hash without its sign bit, as Sarama's NewReferenceHashPartitioner does."""
+    """Return the FNV-1a hash without its sign bit, as Sarama's NewReferenceHashPartitioner does."""
     return _fnv1a(data) & 0x7FFFFFFF
 
 

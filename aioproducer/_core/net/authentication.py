@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 log: Final = Log(__name__)
 
 REAUTHENTICATE_AT: Final = (0.85, 0.95)
-"""Range of the reauthentication time, as a share of the session lifetime. A random share spreads the connections."""
+"""Range of the reauthentication time, as a share of the session lifetime. A random share spreads the reauthentications."""
 MIN_INTERVAL_S: Final = 1.1
 """Minimum time between two authentications, in seconds: brokers refuse more than one per second."""
 MIN_REST_S: Final = 5.0
-"""Minimum rest of the session lifetime at reauthentication, in seconds, or half the lifetime if that is less. The broker
+"""Minimum rest of the session lifetime at reauthentication, in seconds, or half the lifetime if half is less. The broker
 reads earlier requests first, and closes a connection whose session has ended."""
 MIN_USEFUL_REST_S: Final = 1.25 * MIN_INTERVAL_S
 """Rest of the session lifetime below which `MIN_REST_S` is ignored. With the same token, the next session has only this
@@ -50,15 +50,15 @@ rest, which must suffice for another reauthentication."""
 LATE_S: Final = 5.0
 """Time for a reauthentication after the end of the session. Brokers check the end only at the next request."""
 REFUSAL_WAIT_S: Final = 2.0
-"""Longest wait for a refusal after its reason, which a broker sends one message before (RFC 7628)."""
+"""Longest wait for a refusal, in seconds, after the message with the reason, which a broker sends first (RFC 7628)."""
 ONE_MESSAGE: Final = frozenset({"PLAIN", "OAUTHBEARER"})
-"""Mechanisms of one message. Other requests may follow that message before the response."""
+"""Mechanisms of one message. Other requests may follow the message before its response."""
 SECRETLESS: Final = frozenset({"SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"})
 """Mechanisms whose first message contains no secret, and is sent before the broker accepts the mechanism."""
 
 
 class AuthenticatedConnection(Protocol):
-    """Subset of `Connection`, which documents it, for an `Authenticator`. The two modules must not import each other."""
+    """Members of `Connection`, which documents them, for an `Authenticator`. An import of `Connection` would be circular."""
 
     @property
     def address(self) -> Address: ...
@@ -110,7 +110,7 @@ class Authenticator:
         self._schedule(*session)
 
     def stop(self) -> None:
-        """Cancel the reauthentication, if one is scheduled or running."""
+        """Cancel a scheduled or running reauthentication."""
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None and self._task is not asyncio.current_task():
@@ -132,15 +132,15 @@ class Authenticator:
             self._task = asyncio.get_running_loop().create_task(self._reauthenticate(ends_at), name=name)
 
     async def _reauthenticate(self, ends_at: float) -> None:
-        """Authenticate again on an open connection; close it after a failure, or soon after *ends_at*.
+        """Authenticate again on an open connection; close the connection after a failure, or soon after *ends_at*.
 
-        Requests that are held back fail with the connection, because the broker would refuse them.
+        Requests that are held back fail with the connection, because the broker would refuse these requests.
         """
         connection = self._connection
         self._watch(ends_at)
         try:
             exchange, message = await self._started(ends_at)
-            # A late or refused authentication would lose requests without a response, without an error.
+            # If the authentication is late or refused, requests without a response would be lost without an error.
             holds = connection.is_one_way or exchange.mechanism.name not in ONE_MESSAGE
             if holds:
                 connection.pause_requests()
@@ -227,18 +227,18 @@ class Authenticator:
     async def _exchange(
         self, exchange: Exchange, message: SecretBytes, *, again: bool
     ) -> tuple[float, float]:
-        """Send the messages of *exchange*, of which *message* is the first; return begin and end of the session.
+        """Send *message*, the first of *exchange*, and all following messages; return begin and end of the session.
 
-        With *again* the broker has accepted the mechanism before.
+        If *again* is true, the broker has accepted the mechanism in an earlier exchange.
         """
         ask, name = self._connection.ask, exchange.mechanism.name
         asked = ask(SaslHandshakeRequest(mechanism=name))
-        asked.add_done_callback(_retrieve)  # not awaited if the next request is refused here
+        asked.add_done_callback(_retrieve)  # `asked` stays unawaited if the next `ask` raises
         answered: Future[SaslAuthenticateResponse] | None = None
         began_at = _now()
         if again or name in SECRETLESS:
             answered = ask(SaslAuthenticateRequest(auth_bytes=message.take()))
-            answered.add_done_callback(_retrieve)  # not awaited if the handshake is refused
+            answered.add_done_callback(_retrieve)  # stays unawaited if the handshake is refused
         handshake = await asked
         if handshake.error_code:
             raise exchange.refused(handshake.error_code, None, handshake.mechanisms)
@@ -251,12 +251,12 @@ class Authenticator:
                 raise exchange.refused(answer.error_code, answer.error_message)
             following = await exchange.answer(answer.auth_bytes)
             if following is None:
-                # The earliest possible begin of the session; the response has only the lifetime.
+                # `began_at` is the earliest possible begin of the session; the response has only the lifetime.
                 return began_at, began_at + (answer.session_lifetime_ms / 1000 or inf)
             began_at = _now()
             answered = ask(SaslAuthenticateRequest(auth_bytes=following.take()))
             if exchange.is_complete and not self._connection.versions.pick(SaslHandshakeRequest):
-                # After v0 a broker sends no empty token, for example to the last one of GSSAPI, and refuses by closing.
+                # After SaslHandshake v0 a broker accepts the last token (GSSAPI) without an answer, and refuses by closing.
                 answered.add_done_callback(_retrieve)
                 return began_at, inf
             if exchange.is_refused:
@@ -276,15 +276,15 @@ REFUSAL_BACKOFF: Final = Backoff(1.0, 15.0, jitter=0.1)
 FIRST_REFUSALS: Final = 3
 """Number of brokers that may refuse a first authentication before pauses begin."""
 OUTCOME_WAIT_S: Final = 0.5
-"""Longest wait for the outcome of a running authentication, in seconds. One broker then refuses in place of all."""
+"""Longest wait for the outcome of a running authentication, in seconds. One broker then refuses in place of all brokers."""
 ACCEPTED_S: Final = 5.0
-"""Time after an accepted authentication in which others do not wait, in seconds."""
+"""Time after an accepted authentication in which other authentications do not wait, in seconds."""
 CHECK_INTERVAL_S: Final = 1.0
 """Minimum time between two checks for changed credentials, in seconds."""
 MAX_CHANGES: Final = 3
-"""Consecutive changes that are tried immediately. A provider may return another token for every call."""
+"""Maximum number of consecutive changes of credentials that are tried immediately: every token of a provider may differ."""
 WAITING_S: Final = 2.5
-"""Time for which a paused broker counts as waiting, in seconds."""
+"""Time for which a broker counts as waiting after its authentication was held back, in seconds."""
 
 
 class _Refusal(NamedTuple):
@@ -299,11 +299,12 @@ class _Refusal(NamedTuple):
 class AuthenticationBackoff:
     """Limit of authentications across all brokers, because brokers lock accounts after a few refusals.
 
-    All are admitted until one is refused, then one at a time until one is accepted.
+    All authentications are admitted until a broker refuses one of them; then one authentication at a time is admitted until a
+    broker accepts.
     """
 
     def __init__(self, changed: Callable[[object], Awaitable[bool]]) -> None:
-        """*changed* returns True if the credentials differ from the given refused ones."""
+        """*changed* returns True if the credentials differ from the refused credentials, its argument."""
         self._changed = changed
         self._last: _Refusal | None = None
         self._failures = 0
@@ -320,7 +321,7 @@ class AuthenticationBackoff:
     async def admit(self, address: Address) -> None:
         """Return if an authentication at *address* may begin.
 
-        Raises: AuthenticationFailed during a pause: the last refusal of this broker, else that of another one.
+        Raises: AuthenticationFailed during a pause: the last refusal of this broker, or else of another broker.
         """
         await self._wait_for_outcome()
         now = _now()
@@ -333,7 +334,7 @@ class AuthenticationBackoff:
                 refusal = again(last.error if own is None else own.error)
                 refusal.held_back = own is None
                 raise refusal
-            self.next_at = now + REFUSAL_BACKOFF.delay_s(self._failures)  # others wait for the outcome
+            self.next_at = now + REFUSAL_BACKOFF.delay_s(self._failures)  # other authentications wait
         self._waiting.pop(address, None)
         self._running[address] = _now()
 
@@ -348,7 +349,7 @@ class AuthenticationBackoff:
         self._ended(address)
 
     def accepted(self, address: Address) -> None:
-        """Record that the broker at *address* accepted. Other refusals then count for their own brokers only."""
+        """Record that the broker at *address* accepted. Earlier refusals then delay only the brokers that refused."""
         self._last, self._failures, self._changes = None, 0, 0
         self.next_at = 0.0
         self._accepted_at = _now()
@@ -357,7 +358,7 @@ class AuthenticationBackoff:
         self._ended(address)
 
     def failed(self, address: Address) -> None:
-        """Record that an admitted authentication ended without a response, so another may begin."""
+        """Record that an admitted authentication ended without a response, so another authentication may begin."""
         if address in self._running:
             if self._last is not None:
                 self.next_at = _now()
@@ -369,7 +370,7 @@ class AuthenticationBackoff:
         outcome.set()
 
     async def _wait_for_outcome(self) -> None:
-        """Wait briefly for the outcome of a running authentication, unless one was accepted recently."""
+        """Wait briefly for the outcome of a running authentication, unless a broker accepted recently."""
         until = _now() + OUTCOME_WAIT_S
         while self._last is None and self._accepted_at != -inf:
             if (

@@ -19,7 +19,7 @@ from aioproducer._core.worker_threads import LOOKUP_THREADS, NoThread
 from aioproducer.errors import AuthenticationFailed, ProducerError
 
 HAPPY_EYEBALLS_DELAY_S: Final = 0.25
-"""Head start of one address of a host over the next, in seconds (RFC 8305)."""
+"""Head start of one address of a host over the next address, in seconds (RFC 8305)."""
 
 KEEPALIVE: Final = {
     # macOS names the idle time differently.
@@ -27,8 +27,8 @@ KEEPALIVE: Final = {
     "TCP_KEEPINTVL": 10,
     "TCP_KEEPCNT": 6,
 }
-"""Idle time before the first probe, interval of the probes (seconds), and the number of probes without an answer that ends
-the connection. NAT gateways and load balancers drop idle flows after 240 s (Azure) or 350 s (AWS); Linux starts to probe
+"""Idle time before the first probe, interval of the probes (seconds), and the number of unanswered probes that ends the
+connection. NAT gateways and load balancers drop idle flows after 240 s (Azure) or 350 s (AWS); Linux starts to probe
 after two hours. TCP_USER_TIMEOUT stays unset: it would end connections to throttling brokers, which read nothing."""
 
 _AddressInfo: TypeAlias = tuple[int, int, int, str, Any]
@@ -56,21 +56,21 @@ async def dial(host: str, port: int, make_protocol: MakeProtocol, /) -> asyncio.
     """Connect the protocol made by *make_protocol* to the first address of *host* that accepts.
 
     Raises: OSError if no address accepts; ValueError for an invalid host or port.
-    Cancelling leaves no socket open.
+    A cancellation leaves no socket open.
     """
     route = routes.get((host, port))
     if route is not None:
         return await route(host, port, make_protocol)
-    if not 0 < port < 65_536:  # getaddrinfo would take it modulo 65,536
+    if not 0 < port < 65_536:  # getaddrinfo would take the port modulo 65,536
         raise ValueError(f"there is no port {port}")
     candidates = await _resolve(host, port)
-    # In random order: an address that accepts but stays silent must not be the first of every dial.
+    # The order is random: an address that accepts but stays silent must not be the first of every dial.
     sock = await _connect_to_any(random.sample(candidates, len(candidates)))
     return await _over_socket(sock, make_protocol)
 
 
 async def endpoints(address: Address) -> list[Address]:
-    """Return the numeric addresses of the name in *address*, each with the name; *address* itself if there is only one.
+    """Return the numeric addresses of the name in *address*, each with the name; *address* itself if the name has one address.
 
     Raises: OSError if the lookup fails; ValueError for an invalid host.
     """
@@ -84,7 +84,7 @@ async def endpoints(address: Address) -> list[Address]:
 
 
 async def _resolve(host: str, port: int) -> Sequence[_AddressInfo]:
-    if "\0" in host:  # in bytes, getaddrinfo would resolve the part before the NUL
+    if "\0" in host:  # given bytes, getaddrinfo would resolve the part before the NUL
         raise ValueError(f"there is no host {host!r}")
     try:  # numeric addresses need no thread; bytes need no IDNA tables
         return socket.getaddrinfo(
@@ -122,7 +122,7 @@ def _settle_lookup(name: _Name, lookup: _Lookup, done: _Lookup) -> None:
 
 
 async def _connect_to_any(candidates: Sequence[_AddressInfo]) -> socket.socket:
-    """Try the next address after a failure, or in parallel after a delay (RFC 8305).
+    """Return a socket: try the next of *candidates* after a failure, or in parallel after a delay (RFC 8305).
 
     asyncio's happy eyeballs may lose a connected socket at a cancellation.
     """
@@ -177,7 +177,7 @@ def configure_socket(transport: asyncio.BaseTransport, settings: ConnectionSetti
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in KEEPALIVE.items():
         if (option := getattr(socket, name, None)) is not None:
-            with suppress(OSError):  # a Unix socket of a custom dial, or an old Windows
+            with suppress(OSError):  # raised for a Unix socket of a custom dial, or by an old Windows
                 sock.setsockopt(socket.IPPROTO_TCP, option, value)
     if settings.send_buffer_bytes >= 0:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer_bytes)
@@ -192,7 +192,7 @@ DialHook: TypeAlias = Callable[[str, int], Awaitable[Dialled]]
 """`dial(host, port)`, a coroutine function."""
 
 _writers: Final[set[asyncio.StreamWriter]] = set()
-"""Writers of open connections. Python 3.13 closes the transport of a writer that is garbage."""
+"""Writers of open connections. Python 3.13 closes the transport of a garbage-collected writer."""
 
 
 def hooked(hook: DialHook) -> Dial:
@@ -248,9 +248,9 @@ def _over_streams(
 def is_failure(error: BaseException) -> bool:
     """Return True if *error* is a failure of the dial without an error class of this package.
 
-    A dial runs name resolution, OpenSSL and callables of the user, and each may raise anything: TypeError for a NUL in a
-    host name, RuntimeError without threads, CancelledError from a task of the user. A ProducerError has its class, and
-    the cancellation of this task, KeyboardInterrupt and SystemExit are passed on.
+    A dial runs name resolution, OpenSSL and callables of the user, which may raise any exception: TypeError for a NUL in a
+    host name, RuntimeError without threads, CancelledError from a task of the user. A ProducerError has a class of this
+    package; the cancellation of the current task, KeyboardInterrupt and SystemExit are passed on.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -259,14 +259,14 @@ def is_failure(error: BaseException) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """Return the text of *error*; only its class if user code may have raised it with a secret in the text."""
+    """Return the text of *error*, or only its class if user code may have put a secret into the text."""
     if isinstance(error, OSError | ValueError) and str(error):
         return str(error)
     return f"{type(error).__name__}, which is the cause"
 
 
 def again(error: AuthenticationFailed) -> AuthenticationFailed:
-    """Return a copy of *error* for one more caller."""
+    """Return a copy of *error* for another caller."""
     another = type(error)(*error.args, broker=error.broker, mechanism=error.mechanism)
     another.__cause__ = error.__cause__
     return another

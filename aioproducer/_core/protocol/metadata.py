@@ -71,7 +71,7 @@ class FinalizedFeatureKey:
 
 @message(api_key=18, versions=(0, 5), flexible_from=3, client_pauses_from=2)
 class ApiVersionsResponse(Message):
-    """APIs and features of the broker. Below a *finalized_features_epoch* of 0, *finalized_features* are invalid."""
+    """APIs and features of the broker. If *finalized_features_epoch* is below 0, *finalized_features* are invalid."""
 
     error_code: int = field(INT16)
     api_keys: list[ApiVersion] = field(array_of(ApiVersion, most=MAX_API_VERSIONS))
@@ -144,7 +144,7 @@ class MetadataResponseTopic:
 
 @message(api_key=3, versions=(4, 13), flexible_from=9, client_pauses_from=6, large=True)
 class MetadataResponse(Message):
-    """Cluster as seen by one broker; a *controller_id* of -1 means unknown."""
+    """Cluster as described by one broker; a *controller_id* of -1 means unknown."""
 
     throttle_time_ms: int = field(INT32, ignorable=True, default=0)
     brokers: list[MetadataResponseBroker] = field(array_of(MetadataResponseBroker))
@@ -162,7 +162,7 @@ class MetadataResponse(Message):
             if addresses.setdefault(broker.node_id, address) != address:
                 raise ProtocolError(f"node_id={broker.node_id} has two addresses")
         for topic in self.topics:
-            for each in topic.partitions:  # no call per partition: there may be many
+            for each in topic.partitions:  # a call per partition would be slow
                 if each.partition_index < 0 or each.leader_id < -1 or each.leader_epoch < -1:
                     check_range("partition_index", each.partition_index, 0)
                     check_range("leader_id", each.leader_id, -1)
@@ -171,7 +171,7 @@ class MetadataResponse(Message):
 
 @struct
 class MetadataRequestTopic:
-    """Requested topic, by name, or from v12 on by id with *name* None."""
+    """Requested topic: *name*, or from v12 on *topic_id* with *name* None."""
 
     topic_id: bytes = field(UUID, since=10, ignorable=True, default=NO_TOPIC_ID)
     name: str | None = field(NULLABLE_STRING, nullable_since=10)
@@ -179,7 +179,7 @@ class MetadataRequestTopic:
 
 @message(api_key=3, versions=(4, 13), flexible_from=9)
 class MetadataRequest(Request[MetadataResponse]):
-    """Describe the cluster and topics: None requests all topics, an empty list none."""
+    """Describe the cluster and *topics*: None requests all topics, an empty list requests no topic."""
 
     topics: list[MetadataRequestTopic] | None = field(nullable_array_of(MetadataRequestTopic))
     allow_auto_topic_creation: bool = field(BOOL, default=True)

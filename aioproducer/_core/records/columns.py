@@ -28,13 +28,13 @@ class HeaderColumn(NamedTuple):
 
     @classmethod
     def holding(cls, name: str, values: Values) -> Self:
-        """Return the header with *values*, reduced to one value if all are equal."""
+        """Return the header with *values*, reduced to one value if all values are equal."""
         first = values[0]
         is_shared = first == values[-1] and values.count(first) == len(values)
         return cls(name, first) if is_shared else cls(name, None, values)
 
     def part(self, pick: Callable[[Values], Values]) -> HeaderColumn:
-        """Return the header of some records; *pick* selects their values."""
+        """Return the header of some records; *pick* selects the values of these records."""
         return self if self.values is None else HeaderColumn(self.name, None, pick(self.values))
 
     def of(self, index: int) -> bytes | None:
@@ -84,11 +84,11 @@ class HeaderColumns(Sequence[RecordHeaders]):
         )
 
     def part(self, pick: Callable[[Values], Values], count: int) -> Self:
-        """Return the headers of *count* records; *pick* selects their values."""
+        """Return the headers of *count* records; *pick* selects the values of these records."""
         return type(self)([column.part(pick) for column in self.columns], count)
 
     def behind(self, common: RecordHeaders) -> Self:
-        """Return the headers with those of *common* in front of each record's."""
+        """Return the headers of each record, with the headers *common* in front."""
         return type(self)(
             [*(HeaderColumn(name, value) for name, value in common), *self.columns], self._count
         )
@@ -103,7 +103,7 @@ class HeaderColumns(Sequence[RecordHeaders]):
         self._count = count
 
     def extend(self, other: HeaderColumns) -> bool:
-        """Add the headers of more records and return True; return False without a change if their names differ."""
+        """Add *other*, headers of more records, and return True; return False without a change if header names differ."""
         if [each.name for each in self.columns] != [each.name for each in other.columns]:
             return False
         for place, (mine, more) in enumerate(zip(self.columns, other.columns, strict=True)):
@@ -155,11 +155,11 @@ def encode_each(headers: Sequence[RecordHeaders]) -> list[bytes]:
 
 
 def as_columns(headers: Sequence[RecordHeaders]) -> HeaderColumns | None:
-    """Return the headers of at least one record as columns; None unless all have the same names in the same order."""
+    """Return the headers of at least one record as columns; None unless all records have the same names in order."""
     if isinstance(headers, HeaderColumns):
         return headers
     first, count = headers[0], len(headers)
-    if first is headers[-1] and headers.count(first) == count:  # equal headers; fast if they differ
+    if first is headers[-1] and headers.count(first) == count:  # all are equal; fast if headers differ
         return HeaderColumns([HeaderColumn(name, value) for name, value in first], count)
     width = len(first)
     if list(map(len, headers)).count(width) != count:
@@ -232,7 +232,7 @@ def python_sizes(
     if not values:
         return []
     fields = [values] if keys is None else [values, keys]
-    share = 0  # bytes of the payload that all records have
+    share = 0  # bytes that the payload of every record has
     varying: list[list[int]] = []  # further bytes of each record
     header_counts: Iterable[int] = repeat(0)
     columns = as_columns(headers) if headers else None
@@ -254,7 +254,7 @@ def python_sizes(
     if max(payloads) + share < SMALL_PAYLOAD:
         overhead = share + RECORD_OVERHEAD
         return [payload + overhead for payload in payloads]
-    return [_bound(payload + share, count) for payload, count in zip(payloads, header_counts)]  # noqa: B905 - endless counts
+    return [_bound(payload + share, count) for payload, count in zip(payloads, header_counts)]  # noqa: B905 - `repeat` is endless
 
 
 sizes: Final = fastest("sizes", python_sizes)
@@ -289,7 +289,7 @@ def _headers_payload(headers: RecordHeaders) -> int:
 
 
 def _shared_payload(columns: HeaderColumns) -> int:
-    """Return the size that the headers have in every record."""
+    """Return the size of the part that the headers of all records share: names, and values in common."""
     return sum([HEADER_SIZES[name] + len(value or b"") for name, value, _ in columns.columns])
 
 
@@ -301,7 +301,7 @@ Python object before its record is encoded.
 """
 
 READS_IN_PLACE: Final = BytesColumn is not tuple
-"""True if `BytesColumn` reads the memory of another object."""
+"""True if a `BytesColumn` reads the memory of Arrow arrays; False if `BytesColumn` is a tuple."""
 
 Sequence.register(BytesColumn)
 
@@ -309,7 +309,7 @@ Sequence.register(BytesColumn)
 class Records(Protocol):
     """Records of a batch: `RecordColumns`, or `RecordBuffer` of the accelerator, which encodes records at their append.
 
-    `RecordColumns` documents the members. Of a buffer, `size` is exact, and `held` is its capacity.
+    `RecordColumns` documents the members. In a RecordBuffer, `size` is exact, and `held` is the capacity of the buffer.
     """
 
     def __len__(self) -> int: ...
@@ -342,7 +342,7 @@ class Records(Protocol):
 
 
 class RecordColumns:
-    """Parts of records, one list per part; `encode_batch` encodes them.
+    """Parts of records, one list per part; `encode_batch` encodes the records.
 
     With columns in place of one object per record, an append costs two list appends, the encoder works on whole columns
     at C speed, and a part that no record has costs nothing. The lists are public and have equal lengths. While `keys` and
@@ -375,12 +375,12 @@ class RecordColumns:
 
     @property
     def size(self) -> int:
-        """Upper bound of the size of the batch before compression."""
+        """Upper bound of the size of the batch before compression, in bytes."""
         return BATCH_OVERHEAD + sum(self.sizes())
 
     @property
     def held(self) -> int:
-        """Bytes of `buffer_memory`: equal to `size`."""
+        """Bytes of `buffer_memory` that the records use: equal to `size`."""
         return self.size
 
     def sizes(self) -> list[int]:
@@ -411,9 +411,9 @@ class RecordColumns:
         headers: Sequence[RecordHeaders] | None,
         timestamps: Sequence[int] | int,
     ) -> None:
-        """Add a record per value; *timestamps* is a column too, or one time in ms for all of them.
+        """Add a record per value; *timestamps* is a column, or one time in ms for all records.
 
-        Raises: ValueError, and nothing is added, if the columns are not of equal length.
+        Raises: ValueError, without a change, if the columns have different lengths.
         """
         count = len(values)
         stamps = [timestamps] * count if isinstance(timestamps, int) else timestamps
@@ -430,7 +430,7 @@ class RecordColumns:
         self.timestamps.extend(stamps)
 
     def truncate(self, count: int) -> None:
-        """Keep the first *count* records. Columns may have different lengths before the call, each at least *count*."""
+        """Keep the first *count* records. Before the call, columns may have different lengths of at least *count*."""
         for column in (self.values, self.keys, self.timestamps):
             if column is not None:
                 del column[count:]
@@ -440,7 +440,7 @@ class RecordColumns:
             del self.headers[count:]
 
     def take(self, indices: Iterable[int]) -> RecordColumns:
-        """Return the records at *indices*, in that order, as columns of their own."""
+        """Return a copy of the records at *indices*, in the order of *indices*."""
         chosen = list(indices)
         part = RecordColumns()
         part.values = [self.values[index] for index in chosen]

@@ -1,6 +1,7 @@
 """SASL exchanges without I/O, and their factory.
 
-`start()` returns the first message for SaslAuthenticate, and `answer()` the next one for each response, until None.
+`start()` returns the first message for SaslAuthenticate. `answer()` returns the next message for each response, None at
+the end.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _WHAT_TO_DO: Final = {
 
 
 class Exchange:
-    """Exchange of one mechanism with one broker. Its errors are AuthenticationFailed with both names."""
+    """Exchange of one mechanism with one broker. Errors name mechanism and broker: AuthenticationFailed, or ConnectionFailed."""
 
     def __init__(self, mechanism: Mechanism, broker: Address) -> None:
         self.mechanism: Mechanism = mechanism
@@ -92,7 +93,7 @@ class Exchange:
 
     @property
     def is_refused(self) -> bool:
-        """True once the broker has sent its reason for a refusal. The refusal itself follows."""
+        """True once the broker has sent the reason of a refusal. The next response is the refusal."""
         return isinstance(self.mechanism, OAuthBearer) and bool(self.mechanism.detail)
 
     def refused(self, code: int, message: str | None, offered: Sequence[str] = ()) -> AuthenticationFailed:
@@ -131,7 +132,7 @@ class Exchange:
         except Refused as error:
             without_frames(error)
             raise self._failed(str(error)) from error.__cause__
-        except NoThread as error:  # temporary: the credentials were not refused
+        except NoThread as error:  # a temporary failure: no broker refused the credentials
             without_frames(error)
             name = self.mechanism.name
             raise ConnectionFailed(f"no login by {name} at {self.broker}: {error}", written=False) from error
@@ -158,7 +159,7 @@ class Exchange:
 
 
 class ExchangeFactory:
-    """Factory of one `Exchange` per authentication. Close it with the producer."""
+    """Factory of one `Exchange` per authentication. Close the factory with the producer."""
 
     def __init__(self, settings: SaslSettings, limits: LogLimits | None = None) -> None:
         self._limits = limits
@@ -171,7 +172,7 @@ class ExchangeFactory:
     def exchange(self, broker: Address) -> Exchange:
         """Return the exchange of one authentication at *broker*.
 
-        Raises: AuthenticationFailed if the user's factory does.
+        Raises: AuthenticationFailed if the user's factory fails.
         """
         try:
             mechanism: object = self._make()

@@ -1,4 +1,4 @@
-"""Secrets (passwords, tokens, keys) hidden in every repr, and protection of messages and tracebacks that could contain one."""
+"""Secrets (passwords, tokens, keys) that every repr hides, and removal of secrets from messages and tracebacks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ HIDDEN: Final = "***"
 
 @final
 class Secret:
-    """A text that `repr`, `str` and formatting hide; `reveal()` returns it.
+    """A text that `repr`, `str` and formatting hide; `reveal()` returns the text.
 
-    A Secret is no `str`, so it cannot be joined, formatted or logged by accident. It equals only another Secret with the
-    same text. It cannot be pickled, because pickles end up in files, queues and logs.
+    A Secret is no `str`, so it cannot be joined, formatted or logged by accident. A Secret equals only another Secret with
+    the same text. A Secret cannot be pickled, because pickles end up in files, queues and logs.
     """
 
     __slots__ = ("_text",)
@@ -23,7 +23,7 @@ class Secret:
         self._text = text
 
     def reveal(self) -> str:
-        """Return the text itself."""
+        """Return the hidden text."""
         return self._text
 
     def __repr__(self) -> str:
@@ -64,7 +64,7 @@ class Secret:
 
 @final
 class SecretBytes:
-    """A message with a secret in it, for one use. `repr`, `str` and formatting hide the message."""
+    """A message that contains a secret, for one use. `repr`, `str` and formatting hide the message."""
 
     __slots__ = ("_message",)
 
@@ -104,8 +104,8 @@ def redacted(text: str, *secrets: Secret | str) -> str:
 def without_frames(error: BaseException) -> None:
     """Drop the tracebacks of *error*, its causes and contexts, because error trackers report local variables of frames.
 
-    A note keeps the place where an exception of user code was raised. Suppressed contexts are dropped as well: their texts
-    and attributes are a peer's, or have the bytes that could not be decoded.
+    A note keeps the place where an exception of user code was raised. Suppressed contexts are also dropped: the texts and
+    attributes of a suppressed context come from a peer, or contain the bytes that could not be decoded.
     """
     waiting: list[BaseException | None] = [error]
     seen: set[int] = set()

@@ -112,7 +112,7 @@ class TokenEndpoint:
         self._wall = wall
 
     async def fetch(self) -> Token:
-        """Return a new token. Refusals (4xx) are final; other failures are retried for at most the longest backoff.
+        """Return a new token. Refusals (4xx) are final; other failures are retried for at most `backoff.max_s`.
 
         Raises: AuthenticationFailed, whose text contains no secret.
         """
@@ -171,7 +171,7 @@ class TokenEndpoint:
         return self._token(body)
 
     def _request(self) -> tuple[dict[str, str], dict[str, str], list[Secret | str]]:
-        """Return the form, the headers, and the secrets in both."""
+        """Return the form, the headers, and the secrets in form and headers."""
         settings = self._settings
         headers = {"Accept": "application/json", "Cache-Control": "no-cache"}
         form: dict[str, str] = {}
@@ -307,7 +307,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Connector(urllib.request.AbstractHTTPHandler):
-    """Connection of one request that another thread can close. Socket timeouts never end a byte-by-byte response."""
+    """Handler of one request whose connection another thread can close, because socket timeouts never end a slow response."""
 
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
@@ -336,7 +336,7 @@ class _Connector(urllib.request.AbstractHTTPHandler):
         return self.do_open(make, req)
 
     def _connect(self, *args: Any, **options: Any) -> socket.socket:
-        """Connect as `socket.create_connection`, and keep a duplicate, because TLS takes over the socket itself."""
+        """Connect as `socket.create_connection` does, and keep a duplicate socket, because TLS takes over the original."""
         connected = socket.create_connection(*args, **options)
         connected.settimeout(self._read_timeout_s)
         with self._lock:
@@ -347,7 +347,7 @@ class _Connector(urllib.request.AbstractHTTPHandler):
         return connected
 
     def shut_down(self) -> None:
-        """Shut the connection down if there is one, and refuse later connections."""
+        """Shut down an open connection, and refuse later connections."""
         with self._lock:
             duplicate, self._duplicate, self._is_shut_down = self._duplicate, None, True
         if duplicate is not None:

@@ -57,15 +57,15 @@ COMPRESS_OFF_LOOP_BYTES = 64 * 1024
 """Size from which a request is compressed in a worker thread: zstd needs 3 ms per MiB, a thread switch 0.1 ms."""
 
 COMPRESSION_THREADS = min(4, os.cpu_count() or 1)
-"""Number of requests compressed concurrently, in separate threads, so that other work does not delay them."""
+"""Number of requests compressed concurrently, in separate threads that other work does not delay."""
 
 SMALL_RECORD_BYTES = 8 * 1024
-"""Mean size below which records count as small for `compressor`: at least 16 of them fit in its window of 128 KiB."""
+"""Mean size below which records count as small for `compressor`: at least 16 small records fit in a window of 128 KiB."""
 
 COMPRESSED_REQUEST_BYTES = 256 * 1024
 """Maximum size of a compressed request, in bytes, per request that the broker has not answered yet.
 
-The broker processes one request while the client compresses the next. A single larger batch is allowed."""
+The broker processes one request while the client compresses the next request. A single larger batch is allowed."""
 
 Unencodable = list[tuple[Batch, Exception]]
 ZSTD_FROM: Final = 7
@@ -77,7 +77,7 @@ ProduceAnswer = ProduceResponse | BaseOffsets
 
 
 class OpenTransaction(Protocol):
-    """Subset of `TransactionRecords`, which documents it, for the sender."""
+    """Members of `TransactionRecords`, which documents them, for the sender."""
 
     @property
     def may_send(self) -> bool: ...
@@ -90,7 +90,7 @@ class Encoder:
     """Encodes and compresses each batch once, sets the sequences of batches, and puts batches into requests."""
 
     def __init__(self, settings: SenderSettings) -> None:
-        keep_freed_memory(LARGEST_BYTES)  # for the whole process, which frees and allocates encoded batches
+        keep_freed_memory(LARGEST_BYTES)  # set for the process, which frees and allocates encoded batches
         timeout_ms = int(settings.request_timeout_s * 1000)
         self._request_fields = settings.transactional_id, settings.acks, timeout_ms
         self._attributes = settings.codec | (TRANSACTIONAL if settings.transactional_id is not None else 0)
@@ -134,7 +134,7 @@ class Encoder:
         return failed
 
     def encode(self, batch: Batch) -> None:
-        """Encode *batch* with its present sequence, if it is not encoded yet."""
+        """Encode *batch* with its present sequence, or set the sequence of an encoded *batch*."""
         sequence = batch.sequence
         numbered = _NO_SEQUENCE if sequence is None else sequence
         # An index costs a fifth of unpacking a NamedTuple.
@@ -153,7 +153,7 @@ class Encoder:
             batch.keep_encoded(batch.encoded)
 
     def request(self, batches: Sequence[Batch], topics: Mapping[str, TopicQueues]) -> ProduceRequest:
-        """Return one request for *batches*, encoded and of different partitions; *topics* have the topic ids."""
+        """Return one request for *batches*, which are encoded and of different partitions; *topics* have the topic ids."""
         data: list[TopicBatches] = []
         partitions: dict[str, list[PartitionBatch]] = {}
         for batch in batches:
@@ -179,9 +179,9 @@ def largest_request(
 
     *in_flight* includes requests that a worker thread is encoding; *written* excludes these requests.
 
-    An idle broker gets `batch_bytes` first and the rest in the next request, so that broker and client work
+    An idle broker gets `batch_bytes` first, and more batches in the next request, so that broker and client work
     concurrently. Two batches in one request would complete together, and their tasks would fill the next batches together.
-    For the same concurrency, several requests share compressed batches, and grow with the requests in flight.
+    For the same concurrency, compressed batches are spread over requests that grow with the number of requests in flight.
     """
     most = batching.max_request_bytes
     if settings.max_in_flight == 1 or settings.acks == 0:  # no other request would follow
@@ -194,13 +194,13 @@ def largest_request(
 
 
 _request: Callable[..., ProduceRequest] = ProduceRequest
-"""The request class, called by position, which costs half as much as names."""
+"""The request class, for calls with positional arguments, which cost half as much as keyword arguments."""
 
 
 def version_for(
     request: ProduceRequest, versions: ApiVersionTable, at_most: int | None, codec: Codec = Codec.NONE
 ) -> int:
-    """Return the version of *request*, at most *at_most*; a version with topic names if an id is unknown or acks=0.
+    """Return the version of *request*, at most *at_most*; a version with topic names if a topic id is unknown or acks=0.
 
     With acks=0 no response would report a changed topic id, and the records would be lost.
 
@@ -223,7 +223,7 @@ def version_for(
 def decoder_for(request: ProduceRequest, version: int) -> Decode:
     """Return the decoder of the response to *request*, which returns a ProduceAnswer with topic names in any *version*.
 
-    Names follow the ids in the request, because the topic may have another id when the response arrives.
+    The decoder takes topic names by the ids in *request*: a topic may have another id when the response arrives.
     """
     if version <= BY_NAME:
         return decode_response if version < FLEXIBLE else _decode_names
@@ -268,7 +268,7 @@ class ResponseHandler:
         answer: ProduceAnswer | ProducerError,
         now: float | None = None,
     ) -> None:
-        """Settle each of *batches*; called once per request, when the connection has read its response.
+        """Settle each of *batches*; called once per request, when the connection has read the response.
 
         *now* is the time of the read (loop clock); None reads the clock.
         """
@@ -277,7 +277,7 @@ class ResponseHandler:
             return
         refusals: dict[tuple[str, int], PartitionProduceResponse] = {}
         if isinstance(answer, BaseOffsets):
-            offsets = answer[1]  # `offsets`, without the cost of a field of a NamedTuple
+            offsets = answer[1]  # an index costs less than the field `offsets`
         else:
             offsets, refusals = _by_partition(answer)
             if refusals and {*offsets, *refusals} <= {batch.topic_partition for batch in batches}:
@@ -290,7 +290,7 @@ class ResponseHandler:
                 batch.persistence.answered()
                 base_offset, log_append_time_ms = acknowledged
                 self._completion.complete(batch, base_offset, log_append_time_ms, now)
-                if self._failing_partitions:  # else a call for each batch
+                if self._failing_partitions:  # saves a call per batch
                     self._note_recovery(batch)
             elif (refusal := refusals.pop(partition, None)) is not None:
                 batch.persistence.answered()

@@ -49,13 +49,13 @@ log: Final = Log(__name__)
 R = TypeVar("R", bound=Message)
 
 RESPONSE_TIMEOUT_S: Final = 2.0
-"""Time without a response after which the coordinator is looked up again, in seconds. It may be frozen and replaced."""
+"""Time without a response after which the coordinator, perhaps frozen and replaced, is looked up again, in seconds."""
 FIND_TIMEOUT_S: Final = 0.5
-"""Time limit of a broker's response to FindCoordinator, in seconds. Then another broker is asked."""
+"""Time limit of a broker's response to FindCoordinator, in seconds. After the limit, another broker is asked."""
 SUCCESSOR_TIMEOUT_S: Final = 1.0
-"""Time limit for other brokers to name a new coordinator, in seconds. Then the old coordinator's refusal counts."""
+"""Time limit for other brokers to name a new coordinator, in seconds. After the limit, the refusal of the old coordinator counts."""
 FRESH_S: Final = 1.0
-"""Maximum age of a check's answer, in seconds. Grows by this amount with each repeated check, for slow networks."""
+"""Maximum age of a check's answer, in seconds. The maximum grows by `FRESH_S` with each repeated check, for slow networks."""
 
 MANY_KEYS: Final = 4
 """First version of FindCoordinator with lists of keys and coordinators (KIP-699)."""
@@ -85,7 +85,7 @@ class CoordinatorRequest(NamedTuple):
     api: Api
     request: Request[Any]
     refusals: Callable[[Any], Refusals]
-    """Returns the error codes in the answer, and the subject of each."""
+    """Returns the error codes in the answer, and the subject of each code."""
     at_least: int = 0
     """Lowest version of the request."""
     at_most: int | None = None
@@ -120,7 +120,7 @@ class Node(NamedTuple):
 
 
 class Coordinators:
-    """Sends one request at a time, and retries it until it has a final answer. Callers limit the time."""
+    """Sends one request at a time, and retries the request until its answer is final. Callers set time limits."""
 
     def __init__(
         self, pool: Pool, updater: MetadataUpdater, backoff: Backoff, limits: LogLimits | None = None
@@ -194,10 +194,10 @@ class Coordinators:
         *version* is the transaction version; *at_least* and *at_most* (None: the newest) limit the request version.
         *on_written* is called when the request is handed to a socket, *on_uncertain* when a retried or cancelled
         request may still take effect. If *fails_refused*, the call fails once logins were refused for
-        `REFUSAL_TIMEOUT_S`; otherwise it waits for a broker that accepts the login.
+        `REFUSAL_TIMEOUT_S`; otherwise the call waits for a broker that accepts the login.
 
         Raises: ProducerError, with `abortable` or `fatal`; RebootstrapRequired after `leave_cluster`. UnsupportedVersion
-            without both flags, before any write, if the coordinator's version lacks a field of *request*.
+            without `abortable` and `fatal`, before any write, if the coordinator's version lacks a field of *request*.
         """
         wanted = CoordinatorRequest(api, request, refusals, at_least, at_most, on_written, on_uncertain)
         clusters = self._clusters
@@ -246,8 +246,8 @@ class Coordinators:
     async def _has_successor(self, key: Key, refused_by: set[int], version: int) -> bool:
         """Return True if another broker names a coordinator that has not refused yet.
 
-        A broker that was frozen acts as the coordinator for a while afterwards. Its state is outdated, so it may report
-        that a transaction is not open, or that the epoch belongs to another producer.
+        A broker that was frozen may act as the coordinator for a while. The outdated state of this broker may show a
+        transaction that is not open, or an epoch that belongs to another producer.
         """
         try:
             async with asyncio.timeout(SUCCESSOR_TIMEOUT_S):
@@ -296,7 +296,7 @@ class Coordinators:
             attempt += 1
 
     async def _ask(self, key: Key, connection: Connection, step: CoordinatorRequest) -> Any | ProducerError:
-        """Return the answer, or the error of the attempt: a lost connection, or a new coordinator."""
+        """Return the answer to *step*, or the error of the attempt: a lost connection, or a new coordinator."""
         try:
             chosen = connection.versions.pick(type(step.request), at_most=step.at_most)
             if chosen < step.at_least:
@@ -353,7 +353,7 @@ class Coordinators:
         )
 
     async def _connection_in(self, clusters: int, key: Key, version: int) -> Connection:
-        """Run `_connection`. Raises: RebootstrapRequired if the cluster changed since number *clusters*."""
+        """Run `_connection`. Raises: RebootstrapRequired unless the number of changes of the cluster is *clusters*."""
         if clusters == self._clusters:
             connection = await self._connection(key, version)
             if clusters == self._clusters:
@@ -372,7 +372,7 @@ class Coordinators:
                 await connection.unmuted()
                 continue
             error = await self.dial(node)
-            if self._pool.get(node.node_id) is None:  # closed or frozen, and perhaps replaced
+            if self._pool.get(node.node_id) is None:  # the node is closed or frozen, and perhaps replaced
                 self._nodes.pop(key, None)
             if error is not None:
                 self._check_logins([node.node_id])
@@ -383,7 +383,7 @@ class Coordinators:
         """Connect to *node*; return the error of a failed attempt, else None."""
         pool = self._pool
         waits = pool.next_attempt_at(node.node_id) is not None
-        pool.connect_soon(node.node_id, node.address)  # without effect during a backoff
+        pool.connect_soon(node.node_id, node.address)  # `connect_soon` has no effect during a backoff
         if not waits or pool.next_attempt_at(node.node_id) is None:
             await self._connections_change(RESPONSE_TIMEOUT_S)
             if pool.get(node.node_id) is not None or pool.next_attempt_at(node.node_id) is None:
@@ -474,7 +474,7 @@ def _worst_refusal(
         error = _error(code, about)
         reaction = react(api, error, version=version)
         if reaction is Reaction.FATAL and isinstance(error, InvalidProducerEpoch):
-            error = _error(ProducerFenced.code, about)  # KIP-588: the same code before Kafka 2.7
+            error = _error(ProducerFenced.code, about)  # KIP-588: Kafka before 2.7 uses one code
         if worst is None or _SEVERITY[reaction] > _SEVERITY[worst[0]]:
             worst = reaction, error
     return worst

@@ -20,7 +20,7 @@ CONFLUENT_MAGIC: Final = b"CGMDv2:"
 _GENERATION: Final = struct.Struct("=i")
 _OFFSETS: Final = range(2**63)
 _NUMBERS: Final = range(-1, 2**31)
-"""Valid partitions, generations and leader epochs; -1 means none."""
+"""Valid partitions, generations and leader epochs; -1 means no number."""
 _LONGEST: Final = 2**15 - 1
 """Maximum size of a string in the protocol, in bytes; brokers may allow less."""
 
@@ -43,7 +43,7 @@ class GroupMetadata(NamedTuple):
         *group* is the name of a group, an object with the attributes of this class, or the result of confluent-kafka's
         `consumer_group_metadata()`.
 
-        Raises: TypeError and ValueError, with the value and the accepted forms.
+        Raises: TypeError and ValueError that name the value and the accepted forms.
         """
         if isinstance(group, GroupMetadata):
             made = group
@@ -54,7 +54,7 @@ class GroupMetadata(NamedTuple):
         else:
             try:
                 made = cls(
-                    getattr(group, "group_id"),  # noqa: B009 - of an unknown class
+                    getattr(group, "group_id"),  # noqa: B009 - an attribute of an unknown class
                     getattr(group, "generation_id", -1),
                     getattr(group, "member_id", ""),
                     getattr(group, "group_instance_id", None),
@@ -80,7 +80,7 @@ class GroupMetadata(NamedTuple):
             ) from None
 
     def _checked(self) -> GroupMetadata:
-        given: dict[str, object] = self._asdict()  # of unchecked types
+        given: dict[str, object] = self._asdict()  # values of unchecked types
         group_id, generation_id = given["group_id"], given["generation_id"]
         if not isinstance(group_id, str) or not group_id:
             raise ValueError(f"group_id={group_id!r}: expected the name of a consumer group")
@@ -112,7 +112,7 @@ def offsets_of(offsets: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMeta
     Keys are (topic, partition) or objects with these attributes. Values are the next offset to read, (offset, metadata),
     or objects with `offset`, `metadata` and `leader_epoch`.
 
-    Raises: TypeError and ValueError, with the item.
+    Raises: TypeError and ValueError that name the item.
     """
     if not isinstance(offsets, Mapping):
         raise TypeError(
@@ -199,7 +199,7 @@ def group_refused(error: ProducerError) -> bool:
 
 
 FORMAT: Final = 1
-"""Version of the text; other versions are refused."""
+"""Version of the text of a PreparedTransaction; texts of other versions are refused."""
 _PREPARED_NUMBERS: Final = {
     "producer_id": range(2**63),
     "epoch": range(2**15),
@@ -211,7 +211,7 @@ _PREPARED_NUMBERS: Final = {
 
 
 class PreparedTransaction(NamedTuple):
-    """Identity of a transaction that another process can end. Its text is one line, without secrets.
+    """Identity of a transaction that another process can end. The text of this object is one line, without secrets.
 
     The transaction belongs to a transactional id, producer id and epoch, and to no connection or process. A producer
     that starts with the same transactional id aborts the transaction.
@@ -221,15 +221,15 @@ class PreparedTransaction(NamedTuple):
     producer_id: int
     epoch: int
     transaction_version: int
-    """The cluster's `transaction.version` at the begin, which its end has to use."""
+    """The cluster's `transaction.version` at the begin of the transaction; the end must use the same version."""
     began_at_ms: int
-    """Begin, before the first record, by the producer's clock; milliseconds since the epoch."""
+    """Begin of the transaction, before the first record, by the producer's clock; milliseconds since the epoch."""
     timeout_ms: int
     """Time after which the coordinator aborts the transaction, in ms; -1: never (KIP-939)."""
 
     @property
     def deadline(self) -> datetime | None:
-        """Time of the coordinator's abort, up to 10 s late; None: never."""
+        """Time at which the coordinator aborts the transaction, or up to 10 s later; None: never."""
         if self.timeout_ms < 0:
             return None
         return datetime.fromtimestamp((self.began_at_ms + self.timeout_ms) / 1000, UTC)
