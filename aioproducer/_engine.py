@@ -46,7 +46,7 @@ def transactions_of(config: ProducerConfig, *, on_moved: Callable[[bool], None])
     """Return the transactions of a producer with *config*; None without a transactional id."""
     if config.transactional_id is None:
         return None
-    # Imported here, because producers without transactions start sooner.
+    # The imports are here, so that producers without transactions start sooner.
     from aioproducer._core.transactions.producer_transactions import Transactions  # noqa: PLC0415
     from aioproducer._core.transactions.transaction_requests import TransactionSettings  # noqa: PLC0415
 
@@ -89,7 +89,7 @@ class Engine:
         self._security = config.connection_security() if cache is None else cache.security
         self._starting: asyncio.Task[None] | None = None
         self.sending: asyncio.Task[None] | None = None
-        """Task of the sender, from the end of `start` on; once it is done, no records are sent."""
+        """Task of the sender, from the end of `start` on; once the task is done, no records are sent."""
         self._stopping: asyncio.Task[None] | None = None
         self.metrics: Final = Metrics(self._loop.time)
         self.limits: Final = LogLimits()
@@ -189,7 +189,7 @@ class Engine:
 
     @cached_property
     def many(self) -> ManyIntake:
-        """Intake of `send_many`, created at its first call to keep start-up short."""
+        """Intake of `send_many`, created at the first call of `send_many` to keep start-up short."""
         from aioproducer._core.intake.many import ManyIntake  # noqa: PLC0415
 
         return ManyIntake(
@@ -206,8 +206,8 @@ class Engine:
     ) -> None:
         """Get the first metadata answer, and start the tasks; a transactional producer takes the identity in *resumed*.
 
-        Attempts are repeated for *timeout_s* seconds (None: `bootstrap_timeout_ms`). Initialization of transactions is limited
-        by `max_block_ms` and by *timeout_s*. Without *wait*, return at once; both continue in the background.
+        Attempts are repeated for *timeout_s* seconds (None: `bootstrap_timeout_ms`). `max_block_ms` and *timeout_s* limit
+        the initialization of transactions. Without *wait*, attempts and initialization continue in the background.
 
         Raises: ConnectionFailed; ProducerClosed if `stop` is called meanwhile. A failed or cancelled start leaves no
         connection or task behind.
@@ -284,7 +284,7 @@ class Engine:
         for batch in waiting:
             try:
                 self._completion.fail(batch, failure)
-            except BaseException:  # raised by a signal handler, with the batch half moved
+            except BaseException:  # a signal handler raised while the batch was half moved
                 self._completion.abandon(batch, failure)
                 self.accumulator.recount()
                 raise
@@ -308,7 +308,7 @@ class Engine:
             raise
 
     def report(self) -> dict[str, dict[Any, Any]]:
-        """Return the metrics. Reads only, and may be called from any thread, at any time."""
+        """Return the metrics. `report` changes nothing, and may be called from any thread, at any time."""
         memory, snapshot = self.accumulator.memory, self.updater.snapshot
         age_s = self._loop.time() - snapshot.fetched_at
         producer: Values = {
@@ -347,7 +347,7 @@ class Engine:
         if self._cache is None:
             if self._security is not None:
                 self._security.close()
-        elif has_sent_all:  # else the sender might write on a connection of the next producer
+        elif has_sent_all:  # a running sender might write on a connection of the next producer
             self._cache.put(self.pool.release())
         await self.pool.close()  # applies the last responses, so batches in flight have their outcome
         if self.sending is not None:
@@ -361,7 +361,7 @@ class Engine:
             cause: BaseException = asyncio.CancelledError()
             failure = Failure(ProducerClosed, "the producer's event loop is shutting down")
             going_down = ConnectionFailed("the producer's event loop is shutting down")
-            self.updater.abort(going_down)  # first, so that the updater dials no more
+            self.updater.abort(going_down)  # the updater stops first, so that it dials no more
             self.pool.abort(going_down)
         elif not task.cancelled() and (error := task.exception()) is not None:
             log.error("task.crashed task=%s", which, exc_info=error)
@@ -377,9 +377,9 @@ class Engine:
             self._on_crash(cause)
             if self.transactions is not None:
                 self.transactions.give_up(failure.error())
-        finally:  # also after another internal error
+        finally:  # an error of the calls above must not leave records without an outcome
             self.fail_everything(failure)
-            if not task.cancelled() and self._stopping is None:  # even if close() is never called
+            if not task.cancelled() and self._stopping is None:  # no close() may follow
                 self._stopping = self._loop.create_task(self._stop(), name="aioproducer: stop")
 
     def _admitted(self) -> None:

@@ -1,4 +1,4 @@
-"""A telemetry session: asks the cluster for its metrics subscription and pushes until the producer closes (KIP-714).
+"""A telemetry session: requests the cluster's metrics subscription, and pushes until the producer closes (KIP-714).
 
 The session sends one request at a time, on a connection that is open anyway. A failed request is retried at the next
 interval, so that telemetry never delays records. Metrics are encoded as OTLP's MetricsData under the names of KIP-714: the
@@ -46,7 +46,7 @@ _AS_DOUBLE: Final = 4 << 3 | 1
 
 
 class Kind(Enum):
-    """Kind of a point. The number of a sum is OTLP's AggregationTemporality."""
+    """Kind of a point. The values of DELTA and CUMULATIVE are OTLP's AggregationTemporality."""
 
     GAUGE = 0
     """Current value."""
@@ -106,9 +106,9 @@ PREFIX: Final = "org.apache.kafka.producer."
 Report: TypeAlias = Mapping[str, Mapping[Any, Any]]
 """Result of `Producer.metrics()`."""
 Key: TypeAlias = tuple[str, ...]
-"""A counter: its name, and its topic or node."""
+"""Key of a counter: its name, and its topic or node."""
 Pushed: TypeAlias = tuple[int, float]
-"""Time of the last push of a counter, in ns of the wall clock, and its value then."""
+"""Time of the last push of a counter, in ns of the wall clock, and the value of the counter at this time."""
 
 WITHOUT_KAFKA_NAME: Final = frozenset(
     {
@@ -131,7 +131,7 @@ class Selection(NamedTuple):
     """The metrics to push."""
 
     prefixes: tuple[str, ...]
-    """Prefixes of their names."""
+    """Prefixes of the names of the metrics to push."""
     topics: bool = True
     """True to include metrics of topics, possibly thousands."""
 
@@ -162,7 +162,7 @@ class DeltaTracker(NamedTuple):
                     before = 0.0
                 pushed[key] = now_ns, point.value
                 points.append(point._replace(kind=Kind.DELTA, value=point.value - before, start_ns=since_ns))
-        if selection.topics:  # else the topic counters wait for a push with enough space
+        if selection.topics:  # topic counters that were left out wait for a push with enough space
             pushed = {key: each for key, each in pushed.items() if key in seen}
         return points, DeltaTracker(self.start_ns, pushed)
 
@@ -181,7 +181,7 @@ def _part(
     part: str, group: str, values: Mapping[str, Any], attributes: Mapping[str, str], selection: Selection
 ) -> Iterator[Point]:
     for key, value in values.items():
-        # Skips addresses and averages that are None.
+        # Addresses, and averages that are None, are skipped.
         if type(value) not in {int, float} or f"{part}.{key}" in WITHOUT_KAFKA_NAME:
             continue
         name = f"{PREFIX}{group}{KAFKA_NAMES.get(key) or key.replace('_', '.')}"
@@ -201,7 +201,7 @@ TELEMETRY_TOO_LARGE: Final = 118
 RESUBSCRIBE_NOW: Final = frozenset({UNSUPPORTED_COMPRESSION_TYPE, UNKNOWN_SUBSCRIPTION_ID})
 """Refusals of a push after which the subscription is fetched again immediately: the subscription has changed."""
 RESUBSCRIBE_LATER: Final = frozenset({THROTTLING_QUOTA_EXCEEDED, TELEMETRY_TOO_LARGE})
-"""Refusals after which the subscription is fetched after an interval. All others end the session, as in the JVM client."""
+"""Refusals after which the subscription is fetched after an interval. All other refusals end the session, as in Java."""
 
 
 class Subscription(NamedTuple):
@@ -243,9 +243,9 @@ class TelemetryContext(NamedTuple):
 
     pool: Pool
     brokers: Callable[[], Iterable[int]]
-    """Returns the ids of the known brokers."""
+    """Function that returns the ids of the known brokers."""
     report: Callable[[], Report]
-    """Returns all metrics; callable from any thread."""
+    """Function that returns all metrics; any thread may call the function."""
     topics: Mapping[str, object]
     """Topics with metrics."""
     resource: Mapping[str, str]
@@ -258,10 +258,10 @@ class TelemetrySession:
     def __init__(self, context: TelemetryContext) -> None:
         self._context: Final = context
         self.client_instance_id: bytes = bytes(16)
-        """Id that the cluster assigned to this producer; zeros before that."""
+        """Id that the cluster assigned to this producer; zeros before the assignment."""
         self._tracker = DeltaTracker(time.time_ns())
         self._interval_s = DEFAULT_INTERVAL_S
-        self._subscription: Subscription | None = None  # while there is something to push
+        self._subscription: Subscription | None = None  # None without metrics to push
         self._topics_fit = True
 
     async def run(self) -> None:
@@ -331,7 +331,7 @@ class TelemetrySession:
             compression_type=codec,
             metrics=metrics,
         )
-        # A push without a response counts as received, because a delta that is counted twice is worse than a lost one.
+        # A push without a response counts as received, because a delta that is counted twice is worse than a lost delta.
         before, self._tracker = self._tracker, tracker
         try:
             answer = await connection.request(request)
@@ -374,6 +374,6 @@ class TelemetrySession:
 def _compression(subscription: Subscription) -> tuple[Codec, Compress]:
     """Return the first codec of the broker's list that is installed, else no compression."""
     for each in subscription.compression_types:
-        with suppress(ValueError, ConfigError):  # an unknown codec, or its package is not installed
+        with suppress(ValueError, ConfigError):  # the codec is unknown, or its package is not installed
             return Codec(each), compressor(Codec(each), None)
     return Codec.NONE, bytes

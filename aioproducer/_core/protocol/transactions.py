@@ -38,7 +38,7 @@ from aioproducer._core.protocol.types import (
 
 GROUP_KEY: Final = 0
 TRANSACTION_KEY: Final = 1
-"""Key types of FindCoordinator."""
+"""Key type of FindCoordinator for transactional ids; `GROUP_KEY` is the type for consumer groups."""
 
 
 @struct
@@ -205,7 +205,7 @@ class TxnOffsetCommitRequest(Request[TxnOffsetCommitResponse]):
 
 @message(api_key=26, versions=(0, 5), flexible_from=3, client_pauses_from=1)
 class EndTxnResponse(Message):
-    """Outcome of the end; from v5 on with the producer id and epoch of the next transaction."""
+    """Outcome of EndTxn; from v5 on with the producer id and epoch of the next transaction."""
 
     throttle_time_ms: int = field(INT32, default=0)
     error_code: int = field(INT16, default=0)
@@ -237,7 +237,7 @@ class TopicData:
 
 @struct
 class TransactionState:
-    """Transaction of one transactional id; *transaction_start_time_ms* is -1 without one."""
+    """Transaction of one transactional id; *transaction_start_time_ms* is -1 without an open transaction."""
 
     error_code: int = field(INT16, default=0)
     transactional_id: str = field(STRING)

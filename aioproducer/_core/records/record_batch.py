@@ -11,15 +11,15 @@ puts the strand between the other strands:
 Few strands make records cheap:
 
 - A part that is the same in all records (null keys, no headers, one timestamp, equal lengths) is *glue*: the part
-  is added to a neighbouring strand. The glue at the end of a record, usually the zero of no headers, is added to the
+  is added to a neighbouring strand. The glue at the end of a record, usually the zero for no headers, is added to the
   length of the next record, and is named *lead*.
 - Lengths with their glue come from memos: a look-up costs a tenth of the encoding of a varint.
 - If all records have one size and one timestamp, only the offset deltas differ. The strand before the first column
   of data is then a cached row of an earlier batch, so value-only records have two strands.
 
-Measured in us per record of 100 bytes, 146 a batch, CPython 3.11 (and the tightest loop found that goes record
-by record): values of one size 0.07 (0.25), of any size 0.15 (0.25); with a key of 16 bytes 0.13 (0.45), of any
-size 0.29 (0.45); with a key and two headers each, of the same names, 0.38 to 0.71.
+Time in µs per record of 100 bytes, with 146 records per batch and CPython 3.11 (in parentheses: the fastest loop over
+records): values of one size 0.07 (0.25), values of any size 0.15 (0.25); with a key of 16 bytes 0.13 (0.45), with a key
+of any size 0.29 (0.45); with a key and two headers of the same names 0.38 to 0.71.
 
 Source of the format: https://kafka.apache.org/documentation/#record
 """
@@ -63,7 +63,7 @@ _OFFSET_WIDTHS = (
 
 _ROW_COUNTS = range(8, 4097)
 _ROW_TAIL = 12
-"""Numbers of records, and maximum tail in bytes, of batches that use `_head_row`. Both bound the memory of the cache."""
+"""Numbers of records, and maximum tail in bytes, of batches that use `_head_row`. The two limits bound the cache."""
 
 _Varying: TypeAlias = tuple[list[int], Callable[[int], int]]
 """A number per record, and the function from number to bytes: `int` for sizes, `field_size` for lengths."""
@@ -79,7 +79,7 @@ def python_records_section(
     """Return *room* zeros followed by the records section of the columns (at least one record)."""
     parts = interleave(values, keys, headers, timestamps)
     parts[0] = bytes(room) + parts[0]
-    return bytearray().join(parts)  # the only copy of the records
+    return bytearray().join(parts)  # the join is the only copy of the records
 
 
 records_section: Final = fastest("records_section", python_records_section)
@@ -91,7 +91,7 @@ def interleave(
     headers: Sequence[RecordHeaders] | None,
     timestamps: Sequence[int],
 ) -> list[bytes]:
-    """Return the parts of the records section of these columns (at least one record), in order."""
+    """Return the parts of the records section of the columns (at least one record), in order."""
     if len(values) == 1:
         return [_only_record(values, keys, headers)]
     loom = _Loom(len(values))
@@ -112,7 +112,7 @@ def _only_record(
     keys: Sequence[bytes | None] | None,
     headers: Sequence[RecordHeaders] | None,
 ) -> bytes:
-    """Return the only record of a batch, encoded directly: a loom costs four times as much."""
+    """Return the only record of a batch, encoded without a loom, which would cost four times as much."""
     parts = [_FIRST]
     for column in (keys, values):
         data = None if column is None else column[0]
@@ -125,7 +125,7 @@ def _only_record(
 class _Loom:
     """Collector of the strands of a batch, from left to right, starting behind the offset delta.
 
-    The parts before that, such as the record's length, are known only at the end.
+    The parts before the offset delta, such as the record's length, are known only at the end.
     """
 
     __slots__ = ("_count", "_fixed_size", "_glue", "_strands", "_tail", "_varying")
@@ -135,8 +135,8 @@ class _Loom:
         self._strands: list[Sequence[bytes]] = []
         self._glue = b""  # glue for the next strand
         self._tail: bytes | None = None  # the glue between the offset delta and the first strand, once known
-        self._fixed_size = 0  # bytes of every record
-        self._varying: list[_Varying] = []  # further bytes of each record
+        self._fixed_size = 0  # size of the equal parts of a record, in bytes
+        self._varying: list[_Varying] = []  # sizes of the other parts of each record
 
     def add_glue(self, data: bytes) -> None:
         """Add a part that is equal in all records."""
@@ -154,7 +154,7 @@ class _Loom:
                 self._fixed_size += first
             return
         self._varying.append((lengths, field_size))
-        if len(self._glue) == 1:  # most likely a null key, which the memo includes
+        if len(self._glue) == 1:  # the byte is mostly a null key, which the memo includes
             prefix, self._glue = self._glue, b""
         else:
             prefix = b""
@@ -162,7 +162,7 @@ class _Loom:
         self._add_strand(data)
 
     def add_headers(self, headers: Sequence[RecordHeaders]) -> None:
-        """Add the headers: as columns if the names agree, shared ones as glue; otherwise one block per record."""
+        """Add the headers: if names agree, a column per name, or glue for equal values; else a block per record."""
         columns = as_columns(headers)
         if columns is not None:
             self.add_glue(VARINTS[len(columns.columns)])
@@ -187,7 +187,7 @@ class _Loom:
         parts = [lead] * (self._count * step + 1)
         for position, strand in enumerate(strands):
             parts[position:-1:step] = strand
-        parts[0] = parts[0].removeprefix(lead)  # none before the first record, one after the last
+        parts[0] = parts[0].removeprefix(lead)  # no lead precedes the first record
         return parts
 
     def _add_strand(self, strand: Sequence[bytes]) -> None:
@@ -203,7 +203,7 @@ class _Loom:
         self._glue = b""
 
     def _heads(self, lead: bytes, timestamps: Sequence[int]) -> list[Sequence[bytes]]:
-        """Return the strands before the fields, and the tail."""
+        """Return the strands before the fields, including the strand of the tail."""
         count, base, tail = self._count, timestamps[0], self._tail or b""
         heads: list[Sequence[bytes]]
         if timestamps.count(base) == count:
@@ -215,7 +215,7 @@ class _Loom:
         else:
             stamps = list(map(_STAMPS.__getitem__, [timestamp - base for timestamp in timestamps]))
             sizes = list(map(len, stamps))
-            if sizes.count(2) == count:  # usually all are within 63 ms of the first
+            if sizes.count(2) == count:  # usually all timestamps are within 63 ms of the first
                 self._fixed_size += 2
             else:
                 self._varying.append((sizes, int))
@@ -286,12 +286,12 @@ def _lengths_memo(
 MAGIC = 2
 
 HEADER = Struct(">qiibIhiqqqhii")
-"""All the fields, in the order of their positions."""
+"""All fields of the header, in order of position."""
 
 LENGTH_AT = 8
 """Position of the length, by which readers skip a batch."""
 LENGTH_PREFIX = 12
-"""Size of base offset and length, which the length does not count."""
+"""Size of the fields base offset and length in bytes; the value of the length field excludes this prefix."""
 CRC_AT = 17
 CHECKED_FROM = 21
 """First position covered by the CRC; a broker changes only earlier fields."""
@@ -303,11 +303,11 @@ IDENTITY = Struct(">qhi")
 """Producer id, producer epoch and base sequence (KIP-98)."""
 
 _UNTRACKED_BYTES = 400
-"""A batch of a record or two is copied: the garbage collector visits both objects of a view, and no bytearray."""
+"""Size in bytes up to which a batch is copied: the garbage collector visits the two objects of a view, and no copy."""
 _COPIED_BYTES = 4096
 """Size in bytes below which copying is cheaper than a view."""
 _KEEP_GIL = 0
-"""Mode of `crc32c`. By default `crc32c` releases the GIL from 32 KiB on: then a thread waits up to 5 ms for a check of 50 µs."""
+"""Mode in which `crc32c` keeps the GIL. Releasing the GIL costs a thread up to 5 ms for a check of 50 µs (32 KiB)."""
 
 CODEC_MASK = 0b111
 LOG_APPEND_TIME = 0b1000
@@ -316,7 +316,7 @@ CONTROL = 0b10_0000
 
 
 Encoded: TypeAlias = bytearray | memoryview
-"""A whole batch; a large one is a view of the memory of its RecordBuffer."""
+"""A whole batch; a large batch is a view of the memory of its RecordBuffer."""
 
 
 def encode_batch(
@@ -329,14 +329,14 @@ def encode_batch(
 ) -> Encoded:
     """Return a whole batch: header, records and CRC. *compress* belongs to the codec in *attributes*.
 
-    The base offset is 0 and the leader epoch -1, because the broker sets both. The base timestamp is that of the first
-    record; other records may be earlier. A compressed batch is used even if it is larger, as in the JVM producer.
+    The base offset is 0 and the leader epoch -1, because the broker sets these two fields. The base timestamp is the
+    time of the first record; other records may be earlier. As in the JVM producer, a batch may grow by compression.
 
     Without *compress*, a large batch is a view of the memory of its RecordBuffer, which accepts no records while the
     view exists.
 
     *attributes* is a Codec, with or without TRANSACTIONAL. Arguments are passed by position, because names cost 10 %.
-    Any thread may call while no other thread changes *columns*.
+    Any thread may call `encode_batch` while no other thread changes *columns*.
 
     Raises: ValueError without records.
     """
@@ -352,7 +352,7 @@ def encode_batch(
     if isinstance(columns, RecordColumns):
         batch = records = _section(columns, HEADER.size if compress is None else 0)
         timestamps = columns.timestamps
-        # Small batches mostly have one record.
+        # Small batches mostly have one record, which needs no max().
         first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
     else:
         buffer = columns
@@ -367,7 +367,7 @@ def encode_batch(
         0, len(batch) - LENGTH_PREFIX, -1, MAGIC, 0, attributes, count - 1,
         first_ms, last_ms, producer_id, producer_epoch, base_sequence, count,
     )  # fmt: skip
-    # As `_set_crc`, without its frame.
+    # The next lines are `_set_crc` without its frame.
     if len(batch) < _COPIED_BYTES:
         CRC.pack_into(batch, CRC_AT, crc32c(batch[CHECKED_FROM:]))
     else:

@@ -37,12 +37,12 @@ def finite(value: object) -> float | None:
 log: Final = Log(__name__)
 
 RENEWED_AT: Final = 0.8
-"""Share of a token's lifetime after which it is renewed: `sasl.login.refresh.window.factor` of the Java client."""
+"""Share of a token's lifetime after which the token is renewed: `sasl.login.refresh.window.factor` of the Java client."""
 TIMEOUT_S: Final = 1.0
-"""Longest wait for a new token while the old one is valid, in seconds."""
+"""Longest wait for a new token while the old token is valid, in seconds."""
 LEAST_PAUSE_S: Final = 1.0
-"""Minimum time between two token requests, in seconds, so that short-lived, failed or refused tokens cause no flood. Does not
-apply after a good token for a single login."""
+"""Minimum time between two token requests, in seconds, so that short-lived, failed or refused tokens cause no flood. No
+minimum applies while the last token has no expiry."""
 LONGEST_TIMER_S: Final = 86_400.0
 """Longest timer, in seconds. Later times are reached in steps, because event loops limit timers."""
 TokenProvider: TypeAlias = Callable[[], Any]
@@ -55,7 +55,7 @@ class Token:
 
     value: Secret
     expires_at: float | None = None
-    """Expiry in seconds since the epoch; None if unknown: each authentication then fetches a token."""
+    """Expiry in seconds since the epoch; None: unknown, so each authentication fetches a token."""
     extensions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ def from_provider(provider: TokenProvider, limit_s: float = 30.0) -> Callable[[]
 def as_token(given: Any) -> Token:
     """Return the result of a provider as a Token.
 
-    Raises: Refused, whose text has the type without the value.
+    Raises: Refused, whose text has the type of the result without its value.
     """
     if isinstance(given, Token):
         return given
@@ -97,7 +97,7 @@ class SharedTokens:
     """Token of all connections, renewed in the background after most of its lifetime.
 
     While fetching fails, the valid token stays in use, and fetching is retried after a growing pause. A token
-    without an expiry is fetched for each login; if that fails, the last one is tried.
+    without an expiry is fetched for each login; if the fetch fails, the login uses the last token.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SharedTokens:
     ) -> None:
         """*wall* returns the seconds since the epoch.
 
-        If the last token has no expiry, a login waits *timeout_s* for a new token and then uses the last one.
+        If the last token has no expiry, a login waits *timeout_s* for a new token, and then uses the last token.
         """
         self._fetch = fetch
         self._backoff = backoff
@@ -155,7 +155,7 @@ class SharedTokens:
             ) from error
 
     async def differs(self, refused: object) -> bool:
-        """Return True if the current token differs from *refused*; the next login then uses it."""
+        """Return True if the current token differs from *refused*; the next login uses a token that differs."""
         if isinstance(refused, Secret):
             self.refused(refused)
         token = await self.token()
@@ -163,7 +163,7 @@ class SharedTokens:
         return self._next is not None
 
     def refused(self, value: Secret) -> None:
-        """Drop the token if it is *value*, which a broker refused: the next login gets a new one."""
+        """Drop the token if it is *value*, which a broker refused: the next login gets a new token."""
         if self._token is not None and self._token.value == value:
             self._token = None
             self._cancel_timer()
@@ -214,7 +214,7 @@ class SharedTokens:
         self._failures += 1
 
     def _wait(self) -> None:
-        """Renew the token when the timer fires."""
+        """Start the timer that renews the token."""
         rest_s = self._renew_at - self._wall()
         if rest_s <= LONGEST_TIMER_S:
             self._after(rest_s)
@@ -245,7 +245,7 @@ class OAuthBearer(SaslClient):
     proof: Secret | None
 
     def __init__(self, tokens: SharedTokens, extensions: Mapping[str, str] | None = None) -> None:
-        """*extensions* are sent with each token; extensions of the token override them."""
+        """*extensions* are sent with each token; extensions of a token override *extensions*."""
         super().__init__()
         self._tokens = tokens
         self._extensions = dict(extensions or {})
@@ -253,7 +253,7 @@ class OAuthBearer(SaslClient):
         """The broker's reason for the refusal, which arrives one message before the refusal."""
 
     async def start(self, broker: Address) -> bytes:
-        """Return the token and its extensions."""
+        """Return the first message, with the token and its extensions."""
         token = await self._tokens.token()
         self.proof = token.value
         self.secrets = (token.value,)
@@ -261,7 +261,7 @@ class OAuthBearer(SaslClient):
         return first_message(token.value, {**self._extensions, **token.extensions})
 
     def respond(self, challenge: bytes) -> bytes:
-        """Accept an empty challenge. Any other is a refusal, which the broker completes after a response (RFC 7628)."""
+        """Accept an empty challenge. Another challenge is a refusal, which needs a response (RFC 7628)."""
         if not challenge and not self.detail:
             return b""
         if self.detail:
@@ -293,7 +293,7 @@ def first_message(token: Secret, extensions: Mapping[Any, Any]) -> bytes:
 
 
 def _status(challenge: bytes) -> str:
-    """Return the `status` of the broker's JSON, or the whole text."""
+    """Return the `status` in *challenge*, the broker's JSON; the whole text without a status."""
     text = challenge.decode("utf-8", "replace")
     try:
         said = json.loads(text)

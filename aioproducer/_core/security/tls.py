@@ -37,11 +37,11 @@ TLS13_SUITES: Final = (
 
 
 MAX_SHOWN_SUITES: Final = 3
-"""Number of refused suites in an error."""
+"""Maximum number of refused suites in an error message."""
 
 
 def openssl_name(suite: str) -> str:
-    """Return OpenSSL's name of a TLS 1.2 suite, for example ECDHE-RSA-AES128-GCM-SHA256. OpenSSL's names are unchanged."""
+    """Return OpenSSL's name of a TLS 1.2 suite, for example ECDHE-RSA-AES128-GCM-SHA256. OpenSSL's names stay."""
     if not suite.startswith("TLS_") or "_WITH_" not in suite:
         return suite
     exchange, cipher = suite.removeprefix("TLS_").split("_WITH_", 1)
@@ -52,7 +52,7 @@ def openssl_name(suite: str) -> str:
 
 
 def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
-    """Restrict *context* to *suites*, and to the versions of TLS that have one of them.
+    """Restrict *context* to *suites*, and to the TLS versions that have at least one of *suites*.
 
     Raises: ValueError with the suites unknown to OpenSSL, or with suites that authenticate no server or encrypt
         nothing. `ALL:@SECLEVEL=0` would accept a server without any certificate.
@@ -68,7 +68,7 @@ def restrict(context: ssl.SSLContext, suites: Sequence[str]) -> None:
         raise ValueError(f"OpenSSL here knows no cipher suite {', '.join(unknown)}")
     if older:
         context.set_ciphers(":".join(older))
-        # Anonymous suites, and those with the NULL cipher.
+        # `unsafe` has anonymous suites, and suites with the NULL cipher.
         ciphers: list[Any] = context.get_ciphers()
         unsafe = [
             each["name"] for each in ciphers if each["auth"] == "auth-null" or not each["strength_bits"]
@@ -148,7 +148,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     source = settings.truststore
     if source is None:
         return
-    if source.path is not None and os.path.isdir(source.path):  # noqa: PTH112 - of a name with a NUL byte, it is False
+    if source.path is not None and os.path.isdir(source.path):  # noqa: PTH112 - isdir() returns False for a name with a NUL byte
         _trust_directory(context, source, source.path)
         return
     store = read_store(source, store_type=settings.truststore_type, password=settings.truststore_password)
@@ -161,9 +161,9 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _trust_directory(context: ssl.SSLContext, source: Source, path: str) -> None:
-    """Trust the certificates in a directory. OpenSSL finds a certificate by the hash in its name, and reads it when it needs it."""
+    """Trust the certificates in a directory. OpenSSL finds a certificate by the hash in its name, on demand."""
     try:
-        names = os.listdir(path)  # noqa: PTH208 - names alone
+        names = os.listdir(path)  # noqa: PTH208 - only names are needed
     except OSError as error:
         raise StoreError(f"{source}: {error.strerror}") from None
     if not any(map(_HASHED.fullmatch, names)):
@@ -198,7 +198,7 @@ def _identify(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 def _identity(settings: TlsSettings) -> Pem:
-    """Return certificate and key, from one store or from two."""
+    """Return certificate and key, from one or two stores."""
     if settings.keystore is not None:
         pem = read_store(
             settings.keystore, store_type=settings.keystore_type, password=settings.keystore_password
@@ -231,7 +231,7 @@ def _as_file(text: str) -> Iterator[str]:
             os.close(file)
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "pem")  # noqa: PTH118 - pathlib would be imported for this alone
+        path = os.path.join(folder, "pem")  # noqa: PTH118 - only this line would need pathlib
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         try:
             os.write(file, text.encode())
@@ -289,18 +289,18 @@ class TlsContexts:
                 log.warning("security.weak setting=%s risk=%r", setting, risk)
 
     def _is_current(self, seen: tuple[object, ...] | None) -> bool:
-        """Return True if the last valid context is used without another attempt."""
+        """Return True if the last valid context may be used without another attempt to get a new context."""
         if self._failures:
             return seen == self._tried and self._now() < self._not_before
         return seen is not None and seen == self._tried
 
     def _keep_last(self, error: Exception) -> ssl.SSLContext:
-        """Return the last valid context, or raise without one."""
+        """Return the last valid context. Raises: AuthenticationFailed, ConnectionFailed without a valid context."""
         without_frames(error)  # a frame has the private key as a local variable
         ours = isinstance(error, StoreError)
         why = str(error) if ours else f"ssl_context raised {type(error).__name__}, which is the cause"
         if self._context is None:
-            if isinstance(error, NoThread):  # temporary: ssl_context was not called
+            if isinstance(error, NoThread):  # ssl_context was not called, so a retry may succeed
                 raise ConnectionFailed(f"no TLS: {error}", written=False) from error
             raise AuthenticationFailed(f"no TLS: {why}") from (error.__cause__ if ours else error)
         shown = why if ours else type(error).__name__

@@ -31,25 +31,25 @@ class Complete(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """Retry in order, with the sequence unchanged."""
+    """The batch must be retried in order, with its sequence unchanged."""
 
     error: BrokerError
 
 
 class Renumber(NamedTuple):
-    """Refused for its sequence: retry under a new identity."""
+    """The leader refused the sequence of the batch: the batch must be retried under a new identity."""
 
     error: BrokerError
 
 
 class Split(NamedTuple):
-    """Refused for its size: retry in parts."""
+    """The broker refused the size of the batch: the batch must be retried in parts."""
 
     error: BrokerError
 
 
 class FailRecords(NamedTuple):
-    """Refused because of these records: fail them, and retry the other records unless *others_fail*."""
+    """The broker refused the records in *messages*: these fail, and other records are retried unless *others_fail*."""
 
     error: BrokerError
     messages: Mapping[int, str]
@@ -57,13 +57,13 @@ class FailRecords(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """Failed for good."""
+    """All records of the batch must fail."""
 
     error: BrokerError
     of_record: bool = False
     """True if each record is refused for its own content."""
     before_gone: bool = False
-    """True if all batches fail that are older than the newest failed batch that may be in the log."""
+    """True if all batches before the newest failed batch that may be in the log must also fail."""
 
 
 Verdict = Complete | Retry | Renumber | Split | FailRecords | Fail
@@ -96,8 +96,8 @@ def decide(error: BrokerError, facts: BatchFacts, record_errors: Mapping[int, st
     """Return the verdict on a batch that the broker refused with *error*.
 
     A batch in doubt keeps its sequences, because the broker recognises a duplicate only by its sequences (KIP-98).
-    No record of the batch is removed. The batch may be split: a broker that has the whole batch refuses both halves as
-    duplicates, and returns no offsets.
+    So no record of a batch in doubt is removed. A batch in doubt may be split: a broker that has the whole batch
+    refuses both halves as duplicates, and returns no offsets.
     """
     keeps_sequences = facts.in_doubt and facts.idempotent
     match error:

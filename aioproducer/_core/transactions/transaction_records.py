@@ -1,4 +1,4 @@
-"""The records of the open transaction: their outcome, and the pause before the first of them."""
+"""The records of the open transaction: their outcome, and the pause before the first record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HELD_S: Final = 0.02
 STEP_S: Final = 0.0002
 """Increase of the pause after a delayed Produce, in seconds."""
 PAUSE_DECAY: Final = 0.998
-"""Factor on the pause after each Produce without delay. One transaction in some hundred then tries a shorter pause."""
+"""Factor on the pause after each Produce without delay. So one transaction in some hundred tries a shorter pause."""
 SHORTEST_S: Final = 0.0001
 LONGEST_S: Final = HELD_S / 4
 
@@ -44,9 +44,9 @@ LONGEST_S: Final = HELD_S / 4
 class MarkersPause:
     """Estimate of the time until the markers of a transaction are written. Pure: callers pass the time.
 
-    A coordinator answers EndTxn before the markers are written. A Produce to the same partitions before that is delayed
-    by the broker for 20 ms (KIP-890, transaction version 2), ten times the duration of a small transaction. A pause of
-    a fraction of a millisecond avoids the delay. The JVM client makes no pause.
+    A coordinator answers EndTxn before the markers are written. If a Produce to the same partitions arrives before the
+    markers, the broker delays the Produce for 20 ms (KIP-890, transaction version 2), ten times the duration of a
+    small transaction. A pause of a fraction of a millisecond avoids the delay. The JVM client makes no pause.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class MarkersPause:
         self._ended_at: float | None = None
         self._end_took_s = 0.0
         self._waited_s: float | None = None
-        """Time from the response to EndTxn to the first Produce, in seconds; None before both."""
+        """Time from the response to EndTxn to the first Produce, in seconds; None before the first Produce."""
 
     def ended(self, at: float, took_s: float) -> None:
         """Note a response to EndTxn at *at*, *took_s* after the request."""
@@ -68,17 +68,17 @@ class MarkersPause:
             self._waited_s = at - self._ended_at
 
     def answered(self, took_s: float) -> None:
-        """Note a response to Produce after *took_s*; the first one of a transaction shows a delay."""
+        """Note a response to Produce after *took_s*; the first response of a transaction shows a delay."""
         waited_s = self._waited_s
         if waited_s is None:
             return
         self._ended_at = self._waited_s = None
-        if took_s < max(HELD_S, 2 * self._end_took_s):  # on a slow broker, markers are not the reason
+        if took_s < max(HELD_S, 2 * self._end_took_s):  # EndTxn was slow too, without markers
             self.seconds = self.seconds * PAUSE_DECAY if self.seconds >= SHORTEST_S else 0.0
         elif waited_s < LONGEST_S:
             waited_s = max(waited_s, self.seconds)  # some loops update their clock once a millisecond
             self.seconds = waited_s + STEP_S
-        else:  # a pause does not help
+        else:  # the pause does not help
             self.seconds = 0.0
 
 
@@ -89,7 +89,7 @@ TIMERSPEC: Final = struct.Struct("@4l")
 
 
 class FineTimer:
-    """One-shot timer with a resolution of microseconds, by Linux's timerfd, else by the event loop (whole milliseconds).
+    """One-shot timer: Linux's timerfd, with a resolution of microseconds, else the event loop (whole milliseconds).
 
     `os` has timerfd from Python 3.13 on, so the C library is called.
     """
@@ -111,7 +111,7 @@ class FineTimer:
             loop.add_reader(self._descriptor, self._expired)
 
     def start(self, delay_s: float) -> None:
-        """Call back in *delay_s* seconds; an earlier start is cancelled."""
+        """Call the callback after *delay_s* seconds; an earlier start is cancelled."""
         if self._descriptor >= 0:
             seconds, ns = divmod(max(1, round(delay_s * NS)), NS)  # 0 would disarm the timer
             self._libc.timerfd_settime(self._descriptor, 0, TIMERSPEC.pack(0, 0, seconds, ns), None)
@@ -132,7 +132,7 @@ class FineTimer:
     def _expired(self) -> None:
         try:
             os.read(self._descriptor, 8)
-        except BlockingIOError:  # restarted after it expired
+        except BlockingIOError:  # the timer was restarted after it expired
             return
         self._callback()
 
@@ -144,7 +144,7 @@ NOT_IN_FLIGHT: Final = (*UNSENT, BatchState.BACKOFF)
 
 
 class TransactionRecords:
-    """Records and offsets of the open transaction: their failures fail it, and its end waits for their outcome."""
+    """Records and offsets of the open transaction: a failure fails the transaction, whose end waits for all outcomes."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class TransactionRecords:
         return self._manager.state not in {State.ABORTING, State.FATAL}
 
     def fail_unsendable(self) -> None:
-        """Fail batches that must not be sent any more. The sender calls this after each change."""
+        """Fail batches that must not be sent any more. The sender calls `fail_unsendable` after each change."""
         state = self._manager.state
         if state is State.ABORTING:
             self._fail(NOT_IN_FLIGHT, aborted())
@@ -191,10 +191,10 @@ class TransactionRecords:
                 each.set_result(None)
 
     def write(self, batches: Sequence[Batch]) -> int | None:
-        """Note that *batches* are written; return the highest allowed version of Produce, None for any."""
+        """Note that *batches* are written; return the highest allowed version of Produce; None: any version."""
         manager = self._manager
         if not manager.is_open and manager.state is not State.FATAL:
-            # After a fatal error the broker refuses the request.
+            # After a fatal error a request may be written, because the broker refuses the request.
             raise AssertionError(f"{batches} would be written outside a transaction")
         manager.request_written()
         self._markers.wrote(asyncio.get_running_loop().time())
@@ -207,7 +207,7 @@ class TransactionRecords:
     def failing(self, failure: Failure) -> Failure:
         """Note that records fail with *failure*; return the failure with `fatal` or `abortable` set."""
         if self._has_closed:
-            # Otherwise a commit in progress would commit the remaining records.
+            # Without this call a commit in progress would commit the remaining records.
             self._manager.failed(failure.error())
             return failure
         self.failed(failure.error())
@@ -277,13 +277,13 @@ class TransactionRecords:
             self._awaiting_failure.discard(failed)
 
     def take_offsets(self, task: asyncio.Task[ProducerError | None]) -> None:
-        """Note that *task* commits offsets; the transaction is settled only after its end."""
+        """Note that *task* commits offsets; the transaction is settled only after the end of *task*."""
         self.offsets.add(task)
         task.add_done_callback(self._offsets_sent)
 
     def _offsets_sent(self, task: asyncio.Task[ProducerError | None]) -> None:
         self.offsets.discard(task)
-        self._accumulator.wake()  # the sender checks again if all is settled
+        self._accumulator.wake()  # the sender resumes `settled`, which checks `are_settled` again
 
     @property
     def are_settled(self) -> bool:
@@ -292,9 +292,9 @@ class TransactionRecords:
         return not accumulator.unfinished and not accumulator.pending_calls and not self.offsets
 
     async def settled(self) -> None:
-        """Send all accepted records without lingering, and wait for their outcome and that of offsets."""
+        """Send all accepted records without lingering, and wait for the outcome of all records and offsets."""
         while not self.are_settled:
-            if self._accumulator.unresolved:  # else the sender would wake up in a loop
+            if self._accumulator.unresolved:  # a flush of nothing would wake the sender in a loop
                 await self._accumulator.flush()
             if not self.are_settled:  # a call still appends, or a response arrives
                 turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -302,7 +302,7 @@ class TransactionRecords:
                 await turn
 
     async def dropped(self) -> None:
-        """Fail unwritten records, including those of calls that still append; wait for responses to written ones."""
+        """Fail unwritten records, including those of calls that still append; wait for responses to written records."""
         failure = aborted()
         self._accumulator.close(failure)
         self._updater.fail_all(failure.error)
@@ -313,7 +313,7 @@ class TransactionRecords:
 
     @property
     def _has_closed(self) -> bool:
-        """True if the producer is closed, beyond its transaction."""
+        """True if the accumulator is closed for another reason than an aborted transaction."""
         closed_for = self._accumulator.closed_for
         return closed_for is not None and closed_for.kind is not TransactionAborted
 
