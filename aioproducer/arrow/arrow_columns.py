@@ -23,7 +23,7 @@ from aioproducer._core.records.columns import (
 )
 
 _HAS_FAST_LISTS: Final = int(pa.__version__.partition(".")[0]) >= 26
-"""True if `to_pylist` of bytes is fast. In earlier releases it takes 30 times as long as slicing."""
+"""True if `to_pylist` of bytes is fast. In earlier releases `to_pylist` takes 30 times as long as `sliced`."""
 
 _MAX_PARTITION: Final = 2**31 - 1
 _MAX_INT64: Final = 2**63 - 1
@@ -31,7 +31,7 @@ _UNITS_PER_MS: Final = {"ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
 class BadValue(ValueError):
-    """A column holds an invalid value; `position` is its first index in the array."""
+    """Raised for a column with invalid values; `position` is the index of the first invalid value in the array."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def bytes_in(array: pa.Array) -> int:
-    """Return the total size of the strings or bytes in *array*."""
+    """Return the total size of the strings or bytes in *array*, in bytes."""
     array = plain(array)
     if array.null_count or not len(array):
         return pc.sum(pc.binary_length(array)).as_py() or 0
@@ -59,7 +59,7 @@ def bytes_in(array: pa.Array) -> int:
 
 
 def bytes_in_headers(array: pa.Array) -> int:
-    """Return the bytes of all names and values in *array*, a column of headers."""
+    """Return the total size of all names and values in *array*, a column of headers, in bytes."""
     if array.null_count == len(array):
         return 0
     return sum(bytes_in(part) for part in _as_lists(array).flatten().flatten())
@@ -76,7 +76,7 @@ def as_bytes(array: pa.Array) -> Sequence[bytes | None]:
 
 
 def sliced(array: pa.Array) -> list[bytes | None]:
-    """Return the list of `to_pylist` for binary or large binary, sliced by offsets from the array's memory."""
+    """Return the list of `to_pylist` for a binary or large binary *array*, sliced by offsets from the array's memory."""
     if array.null_count == len(array):
         return [None] * len(array)
     offsets = _offsets(array).tolist()
@@ -88,14 +88,14 @@ def sliced(array: pa.Array) -> list[bytes | None]:
 
 
 def _offsets(array: pa.Array) -> memoryview[int]:
-    """Return the offsets of *array*, which has at least one binary or large binary."""
+    """Return the offsets of *array*, which has at least one value of type binary or large binary."""
     width, code = (8, "q") if types.is_large_binary(array.type) else (4, "i")
     begin, end = width * array.offset, width * (array.offset + len(array) + 1)
     return memoryview(array.buffers()[1])[begin:end].cast(code)  # type: ignore[call-overload,no-any-return] # i or q
 
 
 def as_partitions(name: str, array: pa.Array) -> list[int | None] | None:
-    """Return the partitions in column *name*; None if all are null. Raises: BadValue."""
+    """Return the partitions in column *name*; None if all partitions are null. Raises: BadValue."""
     if array.null_count == len(array):
         return None
     _check_range(name, array, _MAX_PARTITION, "a partition is 0 to 2**31 - 1")
@@ -103,7 +103,7 @@ def as_partitions(name: str, array: pa.Array) -> list[int | None] | None:
 
 
 def as_timestamps_ms(name: str, array: pa.Array) -> list[int | None] | None:
-    """Return the times in column *name* as milliseconds since the epoch; None if all are null.
+    """Return the times in column *name* as milliseconds since the epoch; None if all times are null.
 
     Fractions of a millisecond are dropped. Raises: BadValue.
     """
@@ -133,7 +133,7 @@ def in_ms(array: pa.Array) -> pa.Array:
 
 
 def as_texts(array: pa.Array) -> tuple[list[str], list[Any]]:
-    """Return the distinct strings of *array*, and an index into them per position; None for a null."""
+    """Return the distinct strings of *array*, and per position the index of the string, or None for a null."""
     if types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if not types.is_string(array.type):
@@ -147,7 +147,7 @@ def as_headers(name: str, array: pa.Array) -> Sequence[RecordHeaders] | None:
     if array.null_count == len(array):
         return None
     array = _as_lists(array)
-    entries = array.flatten()  # of this slice, without values under nulls
+    entries = array.flatten()  # the pairs of this slice, without values under nulls
     if not len(entries):
         return None
     lengths = pc.fill_null(array.value_lengths(), 0).cast(pa.int64())
@@ -180,7 +180,7 @@ def _header_columns(
 
 
 def _as_lists(array: pa.Array) -> pa.Array:
-    """Return *array*, a column of headers, as lists of pairs, without a copy if it has lists."""
+    """Return *array*, a column of headers, as lists of pairs, without a copy if *array* has lists."""
     if types.is_map(array.type):
         entry = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
         return array.cast(pa.list_(entry))

@@ -29,7 +29,7 @@ from aioproducer.config.rules import raise_all
 log: Final = Log(__name__)
 
 _NESTED: Final = re.compile(r"(?P<producer>producer\.)?(?:properties\.)?")
-"""Segments behind `spring.kafka.`; options behind `producer.` win."""
+"""Segments behind `spring.kafka.`. An option behind `producer.` wins over an option without this segment."""
 _SECTION: Final = re.compile(r"\[[^\[\]]*\]")
 _OTHER_SECTION: Final = re.compile(r"\[(?:admin|consumer|streams)[^\]]*\]", re.IGNORECASE)
 _WORDS: Final = frozenset(("common", "default", "kafka", "producer", "properties", "spark", "spring"))
@@ -65,11 +65,11 @@ class Reading:
     wrong: set[str] = field(default_factory=set)
     """This package's names of options whose value could not be read."""
     without_effect: list[str] = field(default_factory=list)
-    """Names of Kafka's producer that have no effect here."""
+    """Names of options of Kafka's producer that have no effect in this package."""
     of_others: list[str] = field(default_factory=list)
-    """Names of other clients."""
+    """Names of options of other clients."""
     ignored: dict[str, str] = field(default_factory=dict)
-    """Ignored names of other clients, each with the name in the mapping that wins."""
+    """Ignored options of other clients by name, each with the name of the option that wins."""
 
     def log(self) -> None:
         """Log the names without effect; values are never logged."""
@@ -90,7 +90,7 @@ def read_mapping(
 ) -> Reading:
     """Return the effect of *options*, and all mistakes in their names.
 
-    Names are Kafka's, in either spelling, or those of librdkafka and other clients. Options without one of the prefixes
+    Names are Kafka's names, in either spelling, or names of librdkafka and other clients. Options without one of the prefixes
     in *prefix* are left out. References to *config_providers* in values are resolved.
 
     Raises:
@@ -122,10 +122,10 @@ def without_prefix(options: Mapping[str, str], prefix: str | Sequence[str]) -> d
 
 
 def with_references(options: Mapping[str, str], config_providers: Collection[str]) -> dict[str, str]:
-    """Return *options* with the values of their references.
+    """Return *options* with the value in place of each reference.
 
     Raises:
-        ConfigError: all references without a value.
+        ConfigError: references have no value; the text lists all references without a value.
     """
     references = References(options, config_providers)
     mistakes: list[str] = []
@@ -141,7 +141,7 @@ def with_references(options: Mapping[str, str], config_providers: Collection[str
 
 
 def _check_unknown_names(reading: Reading, entries: Sequence[Entry], known: Collection[str]) -> None:
-    """Find the mistakes among names that are not options here."""
+    """Find the mistakes among names that are no options of this package."""
     behind: dict[str, list[str]] = {}
     for entry in entries:
         dotted = dotted_name(entry.name)
@@ -198,7 +198,7 @@ def _translate(reading: Reading, entries: Sequence[Entry], references: Reference
     login: dict[str, str] = {}
     translated: dict[str, object] = {}
     levels_last = sorted(entries, key=lambda each: dotted_name(each.name) == _LEVEL)
-    for entry in levels_last:  # a level needs its codec
+    for entry in levels_last:  # a compression level needs its codec
         dotted = dotted_name(entry.name)
         if dotted in _LOGIN:
             _collect_login(reading, entry, references, login)
@@ -247,7 +247,7 @@ _CONVERSIONS: Final[Mapping[str, Callable[[object], object]]] = {
     "sasl.oauthbearer.grant.type": _retriever,
     "socket.receive.buffer.bytes": _of_system,
     "socket.send.buffer.bytes": _of_system,
-    "ssl.ca.location": lambda value: None if value == "probe" else value,  # the authorities of the system
+    "ssl.ca.location": lambda value: None if value == "probe" else value,  # None: authorities of the system
     "ssl.check.hostname": lambda value: {"true": "https", "false": ""}.get(str(value).strip().lower(), value),
     "topic.metadata.refresh.interval.ms": _no_limit,
 }
@@ -319,7 +319,7 @@ def _entries(
 
 
 def _plain(name: str) -> tuple[str, bool]:
-    """Return *name* in Kafka's spelling, without segments of Spring; True if the name was behind `producer.`."""
+    """Return *name* in Kafka's spelling, without segments of Spring, and True if *name* was behind `producer.`."""
     nested = _NESTED.match(name)
     assert nested is not None, "every part of the pattern is optional"
     rest = name[nested.end() :]
@@ -329,7 +329,7 @@ def _plain(name: str) -> tuple[str, bool]:
 
 
 def _prefix_of(name: str, known: Collection[str]) -> str | None:
-    """Return the section or prefix in front of the name of an option."""
+    """Return the section or prefix that *name* has in front of the name of an option; None without an option."""
     if section := _SECTION.match(name):
         return section[0]
     parts = name.split(".")

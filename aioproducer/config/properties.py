@@ -27,7 +27,7 @@ _ENTRY = re.compile(r"(?P<key>(?:\\.|[^\\=: \t\f])*\\?)[ \t\f]*[=:]?[ \t\f]*(?P<
 
 
 def read_properties(source: str | os.PathLike[str]) -> dict[str, str]:
-    """Read the properties in *source*: a path, or the text itself.
+    """Read the properties in *source*: the path of a file, or the text of a file.
 
     A `str` with a line break or a `=` is text, any other `str` is a path. A file is decoded as UTF-8, or else as
     ISO-8859-1, as Java has done since 9 (JEP 226). If a name occurs twice, the last value wins, as in Java. In a
@@ -89,7 +89,7 @@ def _in_sections(text: str) -> dict[str, str]:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Yield lines without comments and blank lines; a backslash at the end of a line joins the next line."""
-    parts: list[str] = []  # joined once: a file may continue one line a hundred thousand times
+    parts: list[str] = []  # the parts are joined once: a file may continue one line a hundred thousand times
     for natural_line in _LINE.split(text):
         part = natural_line.lstrip(_BLANK)
         if not parts and (not part or part[0] in "#!"):
@@ -112,7 +112,7 @@ def _entry(line: str) -> tuple[str, str]:
 
 
 def _unescape(text: str, where: str) -> str:
-    """Return *text* without escapes. The text may be secret, so errors contain only *where* it is."""
+    """Return *text* without escapes. *text* may be secret, so errors contain only *where*, the place of *text*."""
     if "\\" not in text:
         return text
     try:
@@ -125,7 +125,7 @@ def _unescape(text: str, where: str) -> str:
 
 
 class _Malformed(Exception):
-    """An escape that Java's Properties refuses."""
+    """Raised for an escape that Java's Properties refuses."""
 
 
 def _unescaped(escape: re.Match[str]) -> str:
@@ -138,7 +138,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 KINDS: Final = ("env", "file", "directory")
-"""Config providers of Apache Kafka with a counterpart here."""
+"""Config providers of Apache Kafka with a counterpart in this package."""
 _NAMES: Final = {"env": "env", "file": "file", "directory": "directory", "dir": "directory"}
 _CLASSES: Final = {
     "EnvVarConfigProvider": "env",
@@ -152,10 +152,10 @@ _LARGEST: Final = 1024 * 1024
 
 
 class References:
-    """Config providers that a mapping names, and those that the caller allows."""
+    """Config providers that a mapping names, and config providers that the caller allows."""
 
     def __init__(self, options: Mapping[str, object], allowed: Collection[str]) -> None:
-        """Read `config.providers` and `config.providers.NAME.class` of *options*; *allowed* are some of `KINDS`."""
+        """Read `config.providers` and `config.providers.NAME.class` of *options*; *allowed* has names of `KINDS`."""
         if isinstance(allowed, str):
             allowed = [each.strip() for each in allowed.split(",") if each.strip()]
         if wrong := [each for each in allowed if each not in KINDS]:
@@ -169,10 +169,10 @@ class References:
             self._kinds[name] = _CLASSES.get(provider) if provider else _NAMES.get(name)
 
     def resolved(self, text: str) -> str:
-        """Return *text* with the values of its references.
+        """Return *text* with the value in place of each reference.
 
         Raises:
-            ValueError: a reference is not allowed, unknown or without a value. The text contains no secret.
+            ValueError: a reference is not allowed, unknown or without a value. The text of the error contains no secret.
         """
         if _PLACEHOLDER.search(text):
             raise ValueError("contains a placeholder {{ … }} of a template; put in the value")

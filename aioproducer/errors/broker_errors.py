@@ -44,7 +44,7 @@ class BrokerError(ProducerError):
         BrokerError.by_code[code] = cls
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy by the code: the class of an unknown code cannot be imported."""
+        """Pickle and copy the error by its code: the class of an unknown code cannot be imported."""
         return _restore, (self.code, self.args), self.__dict__
 
 
@@ -60,7 +60,7 @@ def broker_error(code: int) -> type[BrokerError]:
     if code == 0:
         raise ValueError("error code 0 means success")
     known = BrokerError.by_code.get(code)
-    if known is None:  # from a newer broker: not retriable, and possibly persisted
+    if known is None:  # a code of a newer broker is not retriable, and possibly persisted
         known = type(f"ErrorCode{code}", (BrokerError,), {"__doc__": f"Error code {code}."}, code=code)
     return known
 
@@ -86,7 +86,7 @@ class NotLeaderOrFollower(BrokerError, code=6, retriable=True, stale=True):
 
 
 class RequestTimedOut(BrokerError, code=7, retriable=True):
-    """The replicas did not acknowledge in time. The record may be in the log."""
+    """The replicas did not acknowledge the record in time. The record may be in the log."""
 
 
 class BrokerNotAvailable(BrokerError, code=8):
@@ -146,7 +146,7 @@ class IllegalGeneration(BrokerError, code=22):
 
 
 class UnknownMemberId(BrokerError, code=25):
-    """The group has no such member. Abort the transaction, and let the consumer rejoin."""
+    """The group has no member with this member id. Abort the transaction, and let the consumer rejoin."""
 
 
 class TopicAuthorizationFailed(BrokerError, code=29, refused=True):
@@ -214,7 +214,7 @@ class OutOfOrderSequenceNumber(BrokerError, code=45, refused=True):
 
 
 class DuplicateSequenceNumber(BrokerError, code=46):
-    """The broker has the batch, but no longer its offset."""
+    """The broker has the batch, but no longer the offset of the batch."""
 
 
 class InvalidProducerEpoch(BrokerError, code=47, refused=True):
@@ -258,7 +258,7 @@ class DelegationTokenAuthDisabled(BrokerError, code=61):
 
 
 class DelegationTokenNotFound(BrokerError, code=62):
-    """The brokers have no such delegation token."""
+    """The brokers have no delegation token with this id."""
 
 
 class DelegationTokenOwnerMismatch(BrokerError, code=63):
@@ -282,11 +282,11 @@ class ListenerNotFound(BrokerError, code=72, retriable=True, stale=True):
 
 
 class FencedLeaderEpoch(BrokerError, code=74, retriable=True, stale=True):
-    """The client's metadata is older than the broker's."""
+    """The client's metadata is older than the broker's metadata."""
 
 
 class UnknownLeaderEpoch(BrokerError, code=75, retriable=True):
-    """The client's metadata is newer than the broker's."""
+    """The client's metadata is newer than the broker's metadata."""
 
 
 class UnsupportedCompressionType(BrokerError, code=76, refused=True):

@@ -3,8 +3,8 @@
     records = from_kafka(spark, "localhost:9092", "orders", "nightly-7")
     print(audit(records, run="nightly-7", expect=1_000_000_000))
 
-The audit needs a Spark session, and a topic whose records have the headers of `aioproducer.audit`. It does not need the
-sink.
+The audit needs a Spark session, and a topic whose records have the headers of `aioproducer.audit`. The audit does not
+need the sink.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def audit(
     """Return the report of `aioproducer.audit.Audit` on *records*, which has each record once, in any order.
 
     *records* has the integer columns `partition`, `offset` and `sequence`. Only `sequence` may have nulls. With a column
-    `run` and the argument *run*, only the rows of that run count. With a column `lane`, records have an order within each
+    `run` and the argument *run*, only the rows of *run* count. With a column `lane`, records have an order within each
     lane of a partition. Other columns are ignored. With *order*, records out of order are a flaw.
 
     The audit is one job with two shuffles: by sequence, then by partition and lane. One task sorts a lane. If records
@@ -109,10 +109,10 @@ def from_kafka(
     *,
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed",
 ) -> DataFrame:
-    """Return the records of *run* in a topic, for `audit`. Needs Spark's own Kafka connector.
+    """Return the records of *run* in a topic, for `audit`. `from_kafka` needs Spark's own Kafka connector.
 
     By default the audit omits records of aborted and open transactions, as `aioproducer audit` does. With
-    *isolation_level* `read_uncommitted` these records count.
+    *isolation_level* `read_uncommitted` the audit counts these records.
 
     For other connection options, pass `of_run` the DataFrame of Spark's Kafka source, read with `includeHeaders` and
     `kafka.isolation.level`.
@@ -207,7 +207,7 @@ def _partition_audit(row: Row) -> PartitionAudit:
 def _first_lost(records: DataFrame, expected: int, found: int) -> tuple[int, ...]:
     """Return the lowest lost sequences.
 
-    At most *found* of the first *found* + 20 numbers are present, so 20 lost sequences are among them.
+    At most *found* of the first *found* + 20 numbers are present, so these numbers contain 20 lost sequences.
     """
     if found == expected:
         return ()

@@ -1,4 +1,4 @@
-"""The delivery guarantee of a write, and the transactional ids of exactly-once writes. Pure."""
+"""The delivery guarantee of a write, and the transactional ids of exactly-once writes; no I/O."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Guarantee(StrEnum):
 
     AT_LEAST_ONCE = "at-least-once"
     SINGLE = "exactly-once-single"
-    """A batch has one task and one transaction, which contains the decision."""
+    """A batch has one task and one transaction, which contains the decision to commit the batch."""
     LOG = "exactly-once"
     """A batch has any number of tasks with one transaction each; a log lists the decided transactions."""
 
 
 class DeliveryError(ProducerError):
-    """A batch cannot be written or committed exactly once. Its rows are invisible unless the message states otherwise."""
+    """A batch cannot be written or committed exactly once. Rows of the batch are invisible unless stated otherwise."""
 
 
 class BatchLost(DeliveryError):
@@ -58,16 +58,16 @@ class ExactlyOnce(NamedTuple):
 
     @property
     def beginning_id(self) -> str:
-        """Transactional id of the record that notes the first use of the prefix, taken before all other ids."""
+        """Transactional id of the record that notes the first use of the prefix; used before all other ids."""
         return f"{self.prefix}.b"
 
     @property
     def driver_id(self) -> str:
-        """The transactional id of the driver, which decides on any number of tasks."""
+        """The transactional id of the driver, which decides on the transactions of any number of tasks."""
         return f"{self.prefix}.d"
 
     def max_age_ms(self, timeout_ms: int) -> float:
-        """Return the maximum age at commit of a transaction with the timeout *timeout_ms*; -1 is no timeout.
+        """Return the maximum age at commit of a transaction with the timeout *timeout_ms*; infinite if *timeout_ms* is -1.
 
         With any number of tasks, the second half of the timeout is left for a driver that takes over.
         """
@@ -76,7 +76,7 @@ class ExactlyOnce(NamedTuple):
         return timeout_ms if self.guarantee is Guarantee.SINGLE else timeout_ms / 2
 
     def task_ids(self, run: str = "") -> str:
-        """Return the prefix of the transactional ids of tasks, of all runs or of one run."""
+        """Return the prefix of the transactional ids of tasks, of all runs or only of *run*."""
         return f"{self.prefix}.t.{run}." if run else f"{self.prefix}.t."
 
     def task_id(self, run: str, partition: int, lane: int) -> str:

@@ -1,4 +1,4 @@
-"""Sending of a task's rows: read in Spark's thread, sent on the event loop in pieces."""
+"""Sending of a task's rows: Spark's thread reads the rows, and the event loop sends the rows in pieces."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class Sent:
 
     rows: int
     bytes: int
-    """Size of keys and values."""
+    """Size of keys and values, in bytes."""
     offsets: Mapping[TopicPartition, OffsetRange]
     """Offsets of the records, including dead letters."""
     bad: BadRows | None
     unchecked: tuple[str, ...] = ()
     """Topic, and the reason why its time limits could not be read."""
     traffic: Traffic = field(default=Traffic())
-    """Totals of the producer while it sent these rows."""
+    """Growth of the producer's totals while the producer sent these rows."""
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of a `TaskReport` about these rows."""
@@ -84,7 +84,7 @@ class Sending:
         limiter: RateLimiter | None = None,
     ) -> None:
         self._producer = producer
-        self._before = producer._traffic()  # noqa: SLF001 - our own
+        self._before = producer._traffic()  # noqa: SLF001 - the same package
         self._settings = producer.config.batching_settings()
         self._host = host
         self._columns = columns
@@ -99,9 +99,9 @@ class Sending:
         self._bad: BadRows | None = None
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Sent:
-        """Send all rows; return once each is acknowledged.
+        """Send all rows; return once every row is acknowledged.
 
-        Raises: SendTableError: a row failed; later rows may be unread. The errors of reading.
+        Raises: SendTableError if a row failed; later rows may be unread. The errors of reading *batches*.
         """
         row = 0
         for piece in chain.from_iterable(map(self._pieces, batches)):
@@ -127,11 +127,11 @@ class Sending:
         while self._in_flight:
             self._settle(self._in_flight.popleft())
         result = self._outcome.result()
-        traffic = self._producer._traffic().since(self._before)  # noqa: SLF001 - our own
+        traffic = self._producer._traffic().since(self._before)  # noqa: SLF001 - the same package
         return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked, traffic)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        # with dead letters, some rows may not be sent
+        # With dead letters, the limiter expects no batch, because some rows of a batch may not be sent.
         if self._limiter is not None and self._dead_letters is None:
             self._limiter.expect(bytes_of(batch, self._columns))
         return pieces(batch, self._columns, self._piece_bytes)
@@ -143,7 +143,7 @@ class Sending:
         async def send() -> RowsOutcome:
             outcome = await send_batch(self._producer, piece, columns, ordered=self._ordered, numbers=numbers)
             if columns is not self._columns:
-                outcome.rows = outcome.bytes = 0  # letters are counted in BadRows
+                outcome.rows = outcome.bytes = 0  # BadRows counts the dead letters
             return outcome
 
         self._in_flight.append(_Piece(piece, columns, numbers, self._host.submit(send())))
@@ -202,4 +202,4 @@ class Sending:
 def _is_refused(failure: RowFailure) -> bool:
     """Return True if a broker refused the row for its content, and the row is certainly not in the log."""
     error = failure.error
-    return isinstance(error, ProducerError) and error._is_of_record and not error.possibly_persisted  # noqa: SLF001 - our own
+    return isinstance(error, ProducerError) and error._is_of_record and not error.possibly_persisted  # noqa: SLF001 - the same package

@@ -1,4 +1,4 @@
-"""The writers of batches and streams, as Spark pickles, runs and commits them, with errors as PySpark's."""
+"""The writers of batches and streams, which Spark pickles, runs and commits; the writers raise PySpark's errors."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from aioproducer.version import __version__
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
-else:  # Spark 4.0 has no such class; `AioProducerSource.streamWriter` refuses streams there
+else:  # Spark 4.0 lacks the class; `AioProducerSource.streamWriter` refuses streams in Spark 4.0
     DataSourceStreamArrowWriter = getattr(datasource, "DataSourceStreamArrowWriter", object)
 
 
 dumps: Final[Callable[[object], bytes]] = cloudpickle.dumps
 """Spark's own pickle function."""
 HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
-"""Spark's own variable: a Python process with it reports an exception without its traceback."""
+"""Spark's own variable: a Python process with this variable reports an exception without a traceback."""
 
 
 class PlanningError(PySparkRuntimeError, PicklingError):
@@ -41,7 +41,7 @@ class PlanningError(PySparkRuntimeError, PicklingError):
 
 @contextmanager
 def pyspark_errors(*, pickling: bool = False) -> Iterator[None]:
-    """Convert errors of this package to PySpark's, in one line that begins with the class (except ConfigError).
+    """Convert errors of this package to PySpark's errors; a text is one line that begins with the class (except ConfigError).
 
     Other exceptions are bugs of this package and keep their traceback.
     """
@@ -66,18 +66,18 @@ def _line(error: ProducerError | PySparkException) -> str:
 
 
 def hide_traceback() -> None:
-    """Hide the traceback of the next error if this is one of Spark's processes, which ends with the error."""
+    """Hide the traceback of the next error if this process belongs to Spark, because the process ends with the error."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is not None and spec.name.startswith("pyspark."):
         os.environ[HIDE_TRACEBACK] = "1"
 
 
 class PlannedWriter:
-    """Base of writers. Plans once per batch, when Spark first pickles the writer for the tasks on the driver."""
+    """Base of writers. A writer plans once per batch, when Spark first pickles the writer for the tasks on the driver."""
 
     streams: bool = False
     """True for the micro-batches of a stream."""
-    _name: str = ""  # of a pickled writer
+    _name: str = ""  # the name in a pickled writer
 
     def __init__(self, task: Task, name: str = "") -> None:
         """*name* is the option `queryName`."""
@@ -95,11 +95,11 @@ class PlannedWriter:
         return {"_task": self._task}
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[str, bytes]]:
-        """Return the pickled form, which checks the executor's aioproducer."""
+        """Return the pickled form, which checks the version of the executor's aioproducer."""
         return reduced(type(self), self.__getstate__())
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one partition (in a task), and settle the heap."""
+        """Write one partition (in a task), and freeze the heap."""
         with pyspark_errors():
             try:
                 report = self._task.run(iterator, replays=self.streams)
@@ -111,9 +111,9 @@ class PlannedWriter:
         return report
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 - Spark's name
-        """Commit the batch if its delivery is exactly once, and log it (on the driver).
+        """Commit the batch if its delivery is exactly once, and log the commit (on the driver).
 
-        With trigger(continuous=…) Spark commits every second without reports of its tasks, which is refused.
+        With trigger(continuous=…) Spark commits every second without reports of its tasks; `commit` refuses this.
         """
         with pyspark_errors():
             if self.streams and None in messages:
@@ -132,18 +132,18 @@ class BatchWriter(PlannedWriter, DataSourceArrowWriter):
 
 
 class StreamWriter(PlannedWriter, DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a stream; on the driver there is a new one for each."""
+    """Writes the micro-batches of a stream; the driver has a new writer for each micro-batch."""
 
     streams = True
 
 
 def reduced(kind: type, state: dict[str, object]) -> tuple[Callable[..., object], tuple[str, bytes]]:
-    """Return what `__reduce__` returns for an object of *kind* with *state*."""
+    """Return the result of `__reduce__` for an object of *kind* with *state*."""
     return _by_value(), (__version__, dumps((kind, state)))
 
 
 def restored(content: bytes) -> object:
-    """Return the object that was pickled."""
+    """Return the object that was pickled to *content*."""
     kind, state = cloudpickle.loads(content)
     made = object.__new__(kind)
     made.__dict__.update(state)
@@ -151,7 +151,7 @@ def restored(content: bytes) -> object:
 
 
 def _by_value() -> Callable[..., object]:
-    """Return a function that cloudpickle pickles by value, as any local one: it runs where aioproducer is missing."""
+    """Return a local function, which cloudpickle pickles by value: the function runs where aioproducer is missing."""
 
     def unpickle(version: str, content: bytes) -> Any:
         import os  # noqa: PLC0415 - the function travels without its module
