@@ -41,7 +41,7 @@ class State(StrEnum):
     STARTING = "starting"
     READY = "ready"
     DEGRADED = "degraded"
-    """Started, but no broker is reachable: records wait."""
+    """The producer is started, but no broker is reachable: records wait."""
     FAILED = "failed"
     """Fatal error (for example, fenced). The producer can only be closed."""
     CLOSING = "closing"
@@ -58,11 +58,11 @@ class Lifecycle:
         self._crash: BaseException | None = None
         self._ended = False
         self._interceptors = InterceptorChain(config.interceptors)
-        # One object per state, so no append checks the state.
+        # Each state has its own `_intake` object, so no append checks the state.
         self._intake: Append = NoIntake(self)
         self._awaits: Kind[Acknowledgement] = Acknowledgement
-        self._receipts = cast("ReceiptKind", None)  # `start` sets both; earlier calls are refused
-        self._yields: YieldPolicy  # set by `start`; earlier calls are refused
+        self._receipts = cast("ReceiptKind", None)  # `start` sets `_awaits` and `_receipts`
+        self._yields: YieldPolicy  # `start` sets `_yields`; calls before the start are refused
 
     def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
         """Warn about an unclosed producer, whose unacknowledged records may be lost."""
@@ -97,20 +97,20 @@ class Lifecycle:
     async def start(self, *, wait: bool | None = None, timeout_s: float | None = None) -> None:
         """Connect, and return after the first metadata response; with a `transactional_id`, after fencing older producers.
 
-        A failed or cancelled start leaves nothing behind and may be repeated.
+        A failed or cancelled start leaves no connection and no task, and may be repeated.
 
         Args:
             wait: False: return at once in state `degraded`, and connect in the background; calls that need the cluster
                 wait up to `max_block_ms`, and `begin_transaction` waits for the producer id. Default: `start_wait`.
-            timeout_s: Time limit of the start, in seconds: failed connections are repeated until then, at the reconnect
-                backoff. 0: try each address once. Default: `bootstrap_timeout_ms`.
+            timeout_s: Time limit of the start, in seconds: until the limit, failed connections are repeated at the
+                reconnect backoff. 0: try each address once. Default: `bootstrap_timeout_ms`.
 
         Raises:
-            ConnectionFailed: every bootstrap address failed; the message lists each with its cause.
-            AuthenticationFailed: every address that was asked refused the login or the certificate. Waiting ends at once.
-            ProducerClosed: the producer was closed, also during the start.
-            TransactionTimeout: no coordinator answered within `max_block_ms` or *timeout_s*. The coordinator's refusal of the
-                transactional id is raised as its own error.
+            ConnectionFailed: every bootstrap address failed; the message lists each address with the cause.
+            AuthenticationFailed: every asked address refused the login or the certificate, which ends the start at once.
+            ProducerClosed: the producer was closed before or during the start.
+            TransactionTimeout: no coordinator answered within `max_block_ms` or *timeout_s*. If a coordinator refuses the
+                transactional id, `start` raises the error of the refusal.
         """
         wait = self.config.start_wait if wait is None else wait
         await self._start(wait=wait, timeout_s=check_timeout(timeout_s))
@@ -153,11 +153,11 @@ class Lifecycle:
         """Send the appended records, and close; return the number of records that failed with ProducerClosed.
 
         By default the call waits for every outcome, at most for the delivery timeout. After *timeout_s* seconds,
-        immediately for 0, the remaining records fail with ProducerClosed. Returns after the done callbacks of all
+        immediately for 0, the remaining records fail with ProducerClosed. `close` returns after the done callbacks of all
         records have run. A second call is allowed. Cancelling the call acts as `close(0)` and raises CancelledError.
 
-        An open transaction is aborted, within `max_block_ms` where *timeout_s* is None; with 0 it is left to its
-        timeout. A prepared transaction stays open. A commit in progress is awaited.
+        An open transaction is aborted, within `max_block_ms` if *timeout_s* is None; with *timeout_s* 0 the transaction is
+        left to its timeout. A prepared transaction stays open. A commit in progress is awaited.
         """
         timeout_s = check_timeout(timeout_s)
         engine = self._engine
@@ -173,7 +173,7 @@ class Lifecycle:
             timeout_s = self.config.max_block_s
         try:
             failed = await self._finish(engine, timeout_s)
-        except BaseException:  # cancelled, or interrupted by a signal handler that raises
+        except BaseException:  # a cancellation, or a signal handler that raises
             engine.fail_everything(_closed_early())
             await engine.stop()
             raise
@@ -195,7 +195,7 @@ class Lifecycle:
             failed = engine.fail_everything(_closed_early())
         else:
             if timeout_s is None:
-                # Appended records have their outcome by then; calls that still append are cut short.
+                # Appended records have their outcome before this limit, which cuts off calls that still append.
                 timeout_s = self.config.delivery_timeout_ms / 1000 + CLOSING_MARGIN_S
             try:
                 with _Waiting(engine, timeout_s):
@@ -203,7 +203,7 @@ class Lifecycle:
                         if engine.transactions is not None:
                             await engine.transactions.close(timeout_s)
                         await engine.drained()
-                # The callers of remaining records have got an error before.
+                # The callers of the remaining records already have an error.
                 engine.fail_everything(_closed_early())
             except TimeoutError:
                 failed = engine.fail_everything(_closed_early())
@@ -216,7 +216,7 @@ class Lifecycle:
         return self._engine
 
     def _sending(self) -> Engine:
-        """Return the engine if records are taken now."""
+        """Return the engine if the producer accepts records now; else raise the error of the producer's state."""
         engine = self._started()
         if engine.transactions is not None:
             engine.transactions.check_sending("send")
@@ -234,14 +234,14 @@ class Lifecycle:
         self._crash = error
         self._intake = NoIntake(self)
         if self._state is State.READY:
-            self._state = State.CLOSED  # close() was not called
+            self._state = State.CLOSED  # the crash closes the producer without a call of close()
 
     def _failed_fatally(self) -> None:
         if self._state is State.READY:
             self._state = State.FAILED
 
     def _transaction_moved(self, takes_records: bool) -> None:  # noqa: FBT001 - the only argument
-        """Note if a transaction accepts records now."""
+        """Accept records from now on if *takes_records*, else refuse records."""
         engine = self._engine
         if engine is not None and self._state in {State.READY, State.FAILED}:
             self._intake = engine.intake.front if takes_records else NoIntake(self)
@@ -255,12 +255,12 @@ class NoIntake:
 
     def append(self, *_: object) -> NoReturn:
         """Raise the error of the producer's state."""
-        self._producer._sending()  # noqa: SLF001 - of this module
+        self._producer._sending()  # noqa: SLF001 - a method of this module
         raise self._producer._not_usable()  # noqa: SLF001
 
 
 def _close(code: object) -> None:
-    """Close a serializer or partitioner that has `close`; log its failure, so that the producer still closes."""
+    """Close a serializer or partitioner that has `close`; log an error of `close`, so that the producer still closes."""
     close = getattr(code, "close", None)
     if not callable(close) or inspect.iscoroutinefunction(close):
         return

@@ -11,16 +11,16 @@ from aioproducer.types import Headers, ProducerRecord, RecordMetadata, TopicPart
 class Interceptor(Protocol):
     """Methods of an interceptor. Every method is optional.
 
-    Subclass this class, or write a class with some of the methods. The producer calls all methods on the event loop, for
-    every record, so they must be fast and must not block.
+    Subclass `Interceptor`, or write a class with some of the methods. The producer calls all methods on the event loop, for
+    every record, so the methods must be fast and must not block.
     """
 
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
         """Return the record to send: *record*, changed or unchanged, or another record, also for another topic.
 
         Called before the partition is chosen and the record is serialized. *record* is a copy for this interceptor.
-        Its key, value and headers are objects of the caller: replace these objects, and do not change them. Headers
-        are pairs here, also if the caller has passed a mapping.
+        Key, value and headers of *record* are objects of the caller: replace these objects, and never modify the objects
+        in place. The headers of *record* are pairs, even if the caller has passed a mapping.
         """
         return record
 
@@ -33,20 +33,20 @@ class Interceptor(Protocol):
     ) -> None:
         """Called when a record is acknowledged or fails. Exactly one of *metadata* and *error* is not None.
 
-        Called once for each record after `on_send`, also if the record fails before its append. The partition of
+        Called once for each record after `on_send`, even if the record fails before its append. The partition of
         *topic_partition* is -1 if the record failed before a partition was chosen. With a fourth parameter,
-        `headers: Headers = ()`, the method receives the headers of the record (KIP-512), including those that `on_send`
+        `headers: Headers = ()`, the method receives the headers of the record (KIP-512), including headers that `on_send`
         has added.
 
         With a fifth parameter, `latency_s: float | None = None`, the method receives the time until the outcome, in
-        seconds. The time starts with the first record of the batch, so it is an upper bound, and exact for a single
-        record. The time is None if the record failed before it joined a batch.
+        seconds. The time starts with the first record of the batch, so the time is an upper bound, and exact for a single
+        record. `latency_s` is None if the record failed before the record joined a batch.
         """
         return  # with an empty body, type checkers would treat the method as abstract
 
     def close(self) -> None:
-        """Called when the producer is closed. No method is called afterwards."""
-        return  # not abstract, as `on_acknowledgement`
+        """Called when the producer is closed. No method is called after `close`."""
+        return  # with an empty body, type checkers would treat the method as abstract
 
 
 class HasOnSend(Protocol):

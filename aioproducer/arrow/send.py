@@ -1,4 +1,4 @@
-"""`send_table`: a table, or a stream of RecordBatches, into topics."""
+"""`send_table`, which sends a table or a stream of RecordBatches to topics."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ class Source:
     async def open(cls, data: Any, columns: Columns) -> Source:
         """Return *data* as a source, with checked columns if the schema is known before the read.
 
-        Raises: TypeError, ValueError: *data* is of another type, or a column is invalid.
+        Raises: TypeError, ValueError: *data* has an unsupported type, or a column is invalid.
         """
         if isinstance(data, pa.RecordBatch):
             data = pa.Table.from_batches([data])
         elif hasattr(data, "__arrow_c_stream__") and not isinstance(data, (pa.Table, pa.RecordBatchReader)):
-            data = await _reader().run(pa.RecordBatchReader.from_stream, data)  # may run a query
+            data = await _reader().run(pa.RecordBatchReader.from_stream, data)  # the stream may run a query
         return cls(data, columns)
 
     async def piece(self) -> pa.RecordBatch | None:
-        """Return the next piece, or None after the last one.
+        """Return the next piece, or None after the last piece.
 
         A cancelled call does not wait for the reading thread.
 
-        Raises: the errors of reading; TypeError, ValueError if a column is invalid.
+        Raises: the errors of the read; TypeError, ValueError if a column is invalid.
         """
         while (piece := next(self._pieces, None)) is None:
             batch = await self._batch()
@@ -118,7 +118,7 @@ async def send_table(
     topic_column: str | None = None,
     timeout_s: float | None = None,
 ) -> TableResult:
-    """Send the rows of *data* as records, and return once all are acknowledged.
+    """Send the rows of *data* as records, and return once all records are acknowledged.
 
     Args:
         producer: a started producer without serializers.
@@ -126,27 +126,27 @@ async def send_table(
         data: a pyarrow Table, RecordBatch or RecordBatchReader, an iterable of RecordBatches, or anything with
             `__arrow_c_stream__`, such as a DataFrame of polars or pandas.
         value: the column of values, strings or bytes; a null is a tombstone.
-        key: the column of keys, of strings or bytes; a null is no key.
+        key: the column of keys, strings or bytes; a null means no key.
         headers: a column of lists of (key, value) structs, or of maps.
-        partition: a column of integers; the partitioner chooses where it has a null.
-        timestamp: a column of timestamps (without a time zone they are UTC), or of int64 milliseconds since the
-            epoch; a null is now.
+        partition: a column of integers; for a null, the partitioner chooses the partition.
+        timestamp: a column of timestamps (UTC if the type has no time zone), or of int64 milliseconds since the
+            epoch; a null means the current time.
         topic_column: a column of strings.
         timeout_s: time limit from the call to the acknowledgement of a row, in seconds.
 
     A RecordBatchReader or an iterator is read in a thread. Up to four pieces of at most 10,000 rows are in flight, and
-    records of a partition keep the order of the rows. Besides `buffer_memory` and the current batch, the call holds at
-    most five pieces of 4 MiB of keys and values (or of one larger row).
+    records of a partition keep the order of the rows. In addition to `buffer_memory` and the current batch, the call holds
+    at most five pieces of 4 MiB of keys and values (or of one larger row).
 
-    The first failure ends the reading, and the call waits for the rows in flight. A cancelled call appends no more rows;
+    The first failure ends the read, and the call waits for the rows in flight. A cancelled call appends no more rows;
     appended rows are still sent.
 
     Raises:
-        TypeError, ValueError: an argument is invalid, or a column is missing or of another type. Records may have been
-            sent before only if the schema of an iterable changes.
+        TypeError, ValueError: an argument is invalid, or a column is missing or has an unsupported type. No record was
+            sent before this error, unless the schema of an iterable changes between batches.
         SendTableError: rows failed, for example because of a negative partition. The error has the failed and the
             acknowledged rows.
-        ProducerClosed, WrongLoop: as `send_many`.
+        ProducerClosed, WrongLoop: see `send_many`.
     """
     columns = Columns(
         value=value,
@@ -215,7 +215,7 @@ class _Sending:
         self._row += piece.num_rows
 
     async def _next(self, source: Source) -> pa.RecordBatch | None:
-        """Return the next piece once fewer than `IN_FLIGHT` are in flight; None after the last one or a failure."""
+        """Return the next piece once fewer than `IN_FLIGHT` pieces are in flight; None after the last piece or a failure."""
         reading = self._loop.create_task(source.piece())
         try:
             while not reading.done() or len(self._in_flight) == IN_FLIGHT:
@@ -240,7 +240,7 @@ class _Sending:
     def _fail_unsent(self) -> None:
         assert self._deadline is not None
         assert self._timeout_s is not None
-        engine = self._producer._engine  # noqa: SLF001 - our own
+        engine = self._producer._engine  # noqa: SLF001 - an attribute of this package
         assert engine is not None
         topic = self._columns.topic
         error = engine.intake.not_appended(

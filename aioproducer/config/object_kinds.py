@@ -57,7 +57,7 @@ class Text(Kind):
 
 
 class PathKind(Kind):
-    """The path of a file. PEM text in its place may be a key, so messages hide such text."""
+    """The path of a file. Messages hide PEM text in place of a path, because PEM text may be a private key."""
 
     expected: str = "the path of a file, or None"
 
@@ -154,7 +154,7 @@ class TlsVersions(Words):
 
 
 class Allowed(Words):
-    """Paths or URLs in a list or separated by commas; an empty list allows none."""
+    """Paths or URLs in a list or separated by commas; an empty list allows no path or URL."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,14 +168,14 @@ class Allowed(Words):
 
 
 class HostnameCheck(Choice):
-    """The check of host names in certificates: `https`, or none."""
+    """The check of host names in certificates: `https`, or an empty string for no check."""
 
     def __init__(self, words: tuple[str, ...]) -> None:
         super().__init__(words)
         self.expected: str = "'https', or '' for no check of host names"
 
     def parse(self, text: str) -> object:
-        return "" if text.lower() == "none" else text  # librdkafka's spelling
+        return "" if text.lower() == "none" else text  # "none" is librdkafka's spelling
 
 
 class SslContext(Kind):
@@ -279,7 +279,7 @@ class Url(Kind):
 
 
 class SerializerKind(Kind):
-    """A serializer of keys or values; may be async."""
+    """A serializer of keys or values, sync or async."""
 
     expected = (
         "a callable that takes the value and returns bytes or None, or an object with"
@@ -367,7 +367,7 @@ class InterceptorsKind(Kind):
 
 
 def _refuse_async(code: object) -> None:
-    """Refuse coroutine functions. The append is synchronous, so records keep the order of the calls."""
+    """Refuse coroutine functions: the append is synchronous, so that records keep the order of the calls."""
     if inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None)):  # noqa: B004 - an object with an async __call__, not a test for callability
         raise ValueError(
             "is a coroutine function; it is called synchronously and cannot wait;"
@@ -376,7 +376,7 @@ def _refuse_async(code: object) -> None:
 
 
 def _refuse_context(serializer: Callable[..., object]) -> None:
-    """Reject serializers that need a SerializationContext (confluent-kafka's); they would fail on every record."""
+    """Reject serializers that need a SerializationContext (confluent-kafka's) and would fail on every record."""
     try:
         signature = inspect.signature(serializer)
     except (TypeError, ValueError):  # some callables in C have no signature

@@ -49,7 +49,7 @@ _MODULES: Final = {
     "Krb5LoginModule": ("GSSAPI",),
     "IAMLoginModule": ("AWS_MSK_IAM",),
 }
-"""Java's login modules with a counterpart here. Of AWS's module only the name is used."""
+"""Java's login modules with a counterpart in this package. For AWS's module only the name is used."""
 _KERBEROS_IGNORED: Final = frozenset(
     "useKeyTab storeKey useTicketCache renewTGT doNotPrompt debug refreshKrb5Config isInitiator".split()  # noqa: SIM905 - shorter
 )
@@ -108,7 +108,7 @@ def tls_settings(options: SecurityOptions) -> TlsSettings:
     try:
         build_context(settings, system_trust=False)
     except StoreError as error:
-        without_frames(error)  # a frame holds the private key
+        without_frames(error)  # a frame of the traceback holds the private key
         raise ConfigError(str(error)) from error.__cause__
     return settings
 
@@ -208,7 +208,7 @@ def _kerberos(options: SecurityOptions, jaas: dict[str, str]) -> KerberosSetting
 
 
 def _extensions(jaas: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the SASL extensions among the options of the login module, and the others."""
+    """Return the SASL extensions among the options of the login module, and the other options."""
     prefix = "extension_"
     extensions = {name.removeprefix(prefix): value for name, value in jaas.items() if name.startswith(prefix)}
     return extensions, {name: value for name, value in jaas.items() if not name.startswith(prefix)}
@@ -234,7 +234,7 @@ def _tokens(
 
 
 def _endpoint(options: SecurityOptions, url: str, jaas: dict[str, str], backoff: Backoff) -> EndpointSettings:
-    """Return the settings of the token endpoint. Java clients before 4.1 give them in the login module."""
+    """Return the settings of the token endpoint, which Java clients before 4.1 give in the login module."""
     retriever = (options.sasl_oauthbearer_jwt_retriever_class or _RETRIEVERS[0]).rpartition(".")[2]
     if retriever not in _RETRIEVERS:
         raise ConfigError(
@@ -364,12 +364,12 @@ def checked_sources(
     urls: Sequence[str] | None,
     written: Mapping[str, str],
 ) -> Iterator[tuple[str, str]]:
-    """Yield each option of *named* that names a file, with the path from the list of allowed files. None allows all.
+    """Yield each option of *named* that names a file, with the path from *files*, the list of allowed files.
 
-    Paths are compared after symbolic links and `..` are resolved. The producer later reads the path in the list,
-    because a symbolic link of an untrusted writer may change after this check.
+    None for *files* or *urls* allows all. Paths are compared after symbolic links and `..` are resolved. The producer
+    later reads the path in *files*, because a symbolic link of an untrusted writer may change after the comparison.
 
-    Raises: ConfigError, which names an option as it was *written*.
+    Raises: ConfigError, which names an option as the option was *written*.
     """
     for option in SOURCES & named.keys():
         value = named[option]

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 def planned(task: Task) -> Task:
     """Return *task* with the result of planning, if the write needs planning.
 
-    Checks the login and the topics first.
+    `planned` checks the login and the topics before the planning.
 
     Raises: BatchLost, DeliveryError, ProducerError.
     """
@@ -82,7 +82,7 @@ def planned(task: Task) -> Task:
 
 
 def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
-    """Commit all rows of a batch; *streams*: the query writes with this sink alone, not in foreachBatch.
+    """Commit all rows of a batch; *streams* is True if the query writes with writeStream, else False (foreachBatch, job).
 
     Raises: BatchLost: a part of the batch is lost. DeliveryError: the batch cannot be committed, is committed already, or
         its outcome is unknown; the next start of the query finds the outcome.
@@ -104,9 +104,8 @@ def commit(task: Task, messages: Messages, *, streams: bool = False) -> None:
         return
     first = shared[0] if shared else prepared[0]
     batch = first.batch
-    if (
-        delivery.job is not None
-    ):  # a topic recreated since planning would have this job alone, and no other job
+    # `all_decisions` raises if the decisions topic was recreated since planning, and has lost other jobs.
+    if delivery.job is not None:
         worker().run_with_kafka(task.settings, delivery.prefix, lambda kafka: all_decisions(kafka, delivery))
     _check_not_moved(task.settings, delivery, batch, first.last, streams=streams)
     try:
@@ -150,13 +149,13 @@ def abort(task: Task, messages: Messages) -> None:
 
 @functools.cache
 def run_name() -> str:
-    """Return a short name of this driver, the same in all of its processes and different from other drivers.
+    """Return a short name of this driver, equal in all processes of the driver and different from other drivers' names.
 
     Spark gives the processes of one driver a directory with a random name.
     """
     directories = os.environ.get("SPARK_LOCAL_DIRS", "")
     if "blockmgr-" not in directories:
-        return secrets.token_hex(6)  # a name of this process, which may end after an idle minute
+        return secrets.token_hex(6)  # the name of this process, which may end after an idle minute
     return hashlib.sha256(directories.encode()).hexdigest()[:12]
 
 
@@ -209,7 +208,7 @@ def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shar
 def _commit_single(settings: ProducerSettings, delivery: ExactlyOnce, prepared: list[Prepared]) -> None:
     """Commit the only task's transaction, which includes the decision."""
     report = prepared[0]
-    if len(prepared) > 1:  # tasks check this first
+    if len(prepared) > 1:  # tasks check the number of transactions before
         raise DeliveryError(f"{report.batch} has {len(prepared)} transactions, not one")
     entries = decision(delivery.prefix, report.batch, delivery.guarantee)
     worker().submit(commit_with(report.transaction, entries, settings)).result()
@@ -219,7 +218,7 @@ def _commit_single(settings: ProducerSettings, delivery: ExactlyOnce, prepared: 
 def _warn_if_slow(
     delivery: ExactlyOnce, batch: BatchId, transactions: Iterable[Share | PreparedTransaction]
 ) -> None:
-    """Log a warning if *batch* took more than half of the time after which such a batch fails."""
+    """Log a warning if *batch* took more than half of the time after which a batch fails."""
     oldest = min(transactions, key=attrgetter("began_at_ms"))
     age_ms, max_age_ms = wall_ms() - oldest.began_at_ms, delivery.max_age_ms(oldest.timeout_ms)
     if age_ms > max_age_ms / 2:
@@ -239,12 +238,12 @@ MAY_WRITE: Final = 1 << 4
 """Bit of AclOperation.WRITE in the authorized operations of a topic (KIP-430)."""
 
 
-# Once per process: Spark plans each micro-batch twice, and ends a process after an idle minute.
+# `check` runs once per process: Spark plans each micro-batch twice, and ends a process after an idle minute.
 @lru_cache(maxsize=16)
 def check(host: Worker, settings: ProducerSettings, topics: tuple[str, ...]) -> None:
     """Check that brokers accept the login, have *topics*, and authorize the login to write to *topics*.
 
-    Without an answer the driver logs a WARNING, and the tasks start: executors may reach brokers that the driver does not.
+    Without an answer the driver logs a WARNING, and the tasks start: executors may reach brokers that the driver cannot.
 
     Raises: AuthenticationFailed, TopicAuthorizationFailed, UnknownTopicOrPartition; ProducerError: another refusal.
     """
@@ -279,11 +278,11 @@ async def _check(topics: tuple[str, ...], client: Client) -> None:
 
 
 def _is_missing(topic: MetadataResponseTopic) -> bool:
-    """Return True if *topic* does not exist. Raises: ProducerError: it cannot be written to."""
+    """Return True if *topic* does not exist. Raises: ProducerError: *topic* cannot be written to."""
     code = topic.error_code
     if code == UnknownTopicOrPartition.code:
         return True
-    # 0 and negative numbers: the broker does not report operations
+    # With operations of 0 or less, the broker does not report operations.
     if code == TopicAuthorizationFailed.code or (
         not code
         and topic.topic_authorized_operations > 0
@@ -303,7 +302,7 @@ END_TEXTS: Mapping[End, str] = {End.LOST: "lost", End.UNKNOWN: "possibly lost, o
 
 
 def recover(options: Mapping[str, str], prefix: str, *, confirm: bool) -> tuple[str, bool]:
-    """Return a description of the losses of queries and jobs under *prefix*, and True if they may continue.
+    """Return a description of losses of queries and jobs under *prefix*, and True if queries and jobs may continue.
 
     Raises: ConfigError, DeliveryError, ProducerError.
     """

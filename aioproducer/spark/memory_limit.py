@@ -21,9 +21,9 @@ if sys.platform != "win32":
     import resource
 
 BUFFER_SHARE: Final = 32
-"""Part of the limit for the producer's buffer: 15 MiB of 500 MiB, and Kafka's default of 32 MiB from 1 GiB."""
+"""Divisor of the limit for the producer's buffer: 500 MiB allow 15 MiB, and 1 GiB allows Kafka's default of 32 MiB."""
 STACK_BYTES: Final = 2 * 1024 * 1024
-"""Stack of the thread of the event loop, in place of 8 MiB."""
+"""Stack size of the thread of the event loop, in bytes; the default of Linux is 8 MiB."""
 M_MMAP_THRESHOLD: Final = -3
 M_ARENA_MAX: Final = -8
 """Parameters of `mallopt` in glibc's malloc.h."""
@@ -44,7 +44,7 @@ class TaskOutOfMemory(ProducerError):
 
 def limit_bytes() -> int | None:
     """Return the limit of the address space of this process; None: no limit."""
-    if sys.platform == "win32":  # without a limit of the address space
+    if sys.platform == "win32":  # Windows has no limit of the address space
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if soft == resource.RLIM_INFINITY else _lowered.get(soft, soft)
@@ -60,7 +60,7 @@ def buffer_bytes(default: int, largest_request: int) -> int:
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Return True if *error* is a MemoryError or was caused by one, for example in a task of the producer."""
+    """Return True if *error* or one of its causes is a MemoryError, for example in a task of the producer."""
     while error is not None and not isinstance(error, MemoryError):
         error = error.__cause__
     return error is not None
@@ -83,7 +83,7 @@ def out_of_memory() -> TaskOutOfMemory:
 
 @contextmanager
 def limited_address_space() -> Iterator[None]:
-    """Under a limit, reduce the address space of this process and the stacks of threads that start inside.
+    """Under a limit, reduce the address space of this process and the stacks of threads that start in the context.
 
     A thread reserves 8 MiB for its stack, and glibc 64 MiB for a heap per thread (128 MiB at first). Arrow's own pool keeps
     tens of MiB that the system's pool frees. pyarrow imports pandas (50 MiB) at its first conversion, which Spark makes at
@@ -93,12 +93,12 @@ def limited_address_space() -> Iterator[None]:
     if limit is None:
         yield
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only glibc has mallopt
     if mallopt is not None:
         mallopt(M_ARENA_MAX, 1)
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
     pa.set_memory_pool(pa.system_memory_pool())
-    pa.array([b""])  # imports pandas
+    pa.array([b""])  # this first conversion imports pandas
     _keep_from_arena(limit)
     before = threading.stack_size(STACK_BYTES)
     try:
@@ -108,13 +108,13 @@ def limited_address_space() -> Iterator[None]:
 
 
 def _keep_from_arena(limit: int) -> None:
-    """Lower *limit* so that no arena fits above the present size of the process, if it would use most of the rest.
+    """Lower *limit* so that no arena fits above the present size of the process, if an arena would use most of the rest.
 
     Without space for an arena, mimalloc maps only the few KiB that Spark needs.
     """
     try:
         used = int(STATM.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-    except OSError:  # Linux only
+    except OSError:  # only Linux has /proc
         return
     lowered = used + ARENA_BYTES - LARGE_BYTES
     if lowered < limit < used + 2 * ARENA_BYTES:
@@ -129,13 +129,13 @@ TIMES: Final = 2
 """Number of freezes per process. The second freeze includes pandas, which pyarrow imports after the first report."""
 
 _freezes: Final[Counter[int]] = Counter()
-"""Number of freezes by process id, including those before a fork."""
+"""Number of freezes by process id, including freezes before a fork."""
 
 
 def freeze_heap() -> None:
     """Collect garbage and freeze the remaining objects, in the first two calls in a Python process of Spark.
 
-    Most remaining objects belong to imported modules. Their scan took 25 to 50 ms after every micro-batch.
+    Most remaining objects belong to imported modules. A scan of these objects takes 25 to 50 ms after every micro-batch.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     if spec is None or spec.name != DAEMON or _freezes[os.getpid()] == TIMES:

@@ -44,17 +44,17 @@ class NoStream(DataSourceStreamReader):
         """Raise PySparkNotImplementedError."""
         raise _not_implemented(ONLY_WRITES)
 
-    def latestOffset(self, *_: object) -> dict[str, int]:  # noqa: N802 - Spark 4.1 passes none
-        """Raise PySparkNotImplementedError: a query that was started before begins with this call."""
+    def latestOffset(self, *_: object) -> dict[str, int]:  # noqa: N802 - Spark 4.1 passes no argument
+        """Raise PySparkNotImplementedError: a restarted query calls `latestOffset` first."""
         raise _not_implemented(ONLY_WRITES)
 
     def read(self, partition: InputPartition) -> Iterator[tuple[object, ...]]:
-        """Raise PySparkNotImplementedError; no offsets, so no partitions."""
+        """Raise PySparkNotImplementedError: a source without offsets has no partitions to read."""
         raise _not_implemented(ONLY_WRITES)
 
 
 class AioProducerSource(datasource.DataSource):
-    """Writes DataFrames and streams to Kafka; columns and options are those of Spark's own Kafka sink.
+    """Writes DataFrames and streams to Kafka, with the columns and options of Spark's own Kafka sink.
 
     An error of a column or an option is raised on the driver, before any task runs.
     """
@@ -75,7 +75,7 @@ class AioProducerSource(datasource.DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return a reader that raises PySparkNotImplementedError as the query starts.
 
-        Where `streamReader` itself raises, PySpark 4.2 shows an UnboundLocalError of its own.
+        If `streamReader` raised the error, PySpark 4.2 would show its own UnboundLocalError.
         """
         return NoStream()
 
@@ -99,7 +99,7 @@ class AioProducerSource(datasource.DataSource):
 
         *overwrite* is True in output mode complete, in which every micro-batch appends the whole result.
 
-        Raises: as `writer`; PySparkRuntimeError: this is Spark 4.0.
+        Raises: the errors of `writer`; PySparkRuntimeError: Spark is older than 4.1.
         """
         with pyspark_errors():
             if not hasattr(datasource, "DataSourceStreamArrowWriter"):
@@ -126,20 +126,20 @@ TYPES: Final[Mapping[str, tuple[str, ...]]] = {
     "headers": ("array<struct<key:string,value:binary>>",),
     "partition": ("int",),
 }
-"""The columns of a record, and the types that each may have. Other columns of a DataFrame are left out."""
+"""The columns of a record, and the types that each column may have. Other columns of a DataFrame are left out."""
 
 TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
 """Types that the column of the option `timestampColumn` may have."""
 
 
 def record_columns(schema: StructType, topic: str | None, timestamp_column: str | None = None) -> Columns:
-    """Return the columns of *schema* that make records; the option *topic* wins over a column of that name.
+    """Return the columns of *schema* that make records; the option *topic* overrides a column `topic`.
 
-    *timestamp_column* names the column with the times of the records. Without this name, no column has times, as in Spark's sink.
+    *timestamp_column* names the column with the times of the records; with None, no column has times, as in Spark's sink.
 
     Raises:
         PySparkValueError: there is no column `value`, no *timestamp_column*, no topic, or a column twice.
-        PySparkTypeError: a column has a type that it may not have.
+        PySparkTypeError: a column has an unsupported type.
     """
     counts = Counter(schema.fieldNames())
     names = [name for name in TYPES if name in counts and not (name == "topic" and topic is not None)]
@@ -189,4 +189,4 @@ def _check_timestamps(schema: StructType, name: str, count: int) -> None:
 
 
 def _name_of(kind: DataType) -> str:
-    return "string" if isinstance(kind, StringType) else kind.simpleString()  # with any collation
+    return "string" if isinstance(kind, StringType) else kind.simpleString()  # any collation
