@@ -29,7 +29,7 @@ log: Final = Log(__name__)
 
 
 class Transaction:
-    """A transaction. `async with` commits it, or aborts it if the body raises.
+    """A transaction. `async with` commits the transaction, or aborts the transaction if the body raises.
 
     async with producer.transaction() as transaction:
         await producer.send("out", b"value")
@@ -37,7 +37,7 @@ class Transaction:
     """
 
     commit_timeout_s: float | None = None
-    """Time limit of the commit at the end of the block, in seconds; None: `max_block_ms`."""
+    """Time limit of the commit at the end of the block, in seconds; None selects `max_block_ms`."""
 
     def __init__(self, producer: Transactional) -> None:
         self._producer = producer
@@ -62,14 +62,14 @@ class Transaction:
     async def send_offsets(
         self, offsets: Mapping[Any, Any], group: object, *, timeout_s: float | None = None
     ) -> None:
-        """Same as `Producer.send_offsets_to_transaction`."""
+        """Call `Producer.send_offsets_to_transaction` for this transaction."""
         self._check_current("send offsets")
         await self._producer.send_offsets_to_transaction(offsets, group, timeout_s=timeout_s)
 
     async def prepare(self, timeout_s: float | None = None) -> PreparedTransaction:
-        """Wait until all records are acknowledged, and keep the transaction open, to end it elsewhere.
+        """Wait until all records are acknowledged; the transaction stays open, so that another process can end the transaction.
 
-        After this call the producer accepts no record; only commit, abort and close are allowed. The end of the block and
+        After `prepare` the producer accepts no record; only commit, abort and close are allowed. The end of the block and
         the close of the producer leave the transaction open. Cancelling only ends the waiting.
 
         Raises: CommitFailed if a record or offsets failed; TransactionTimeout after *timeout_s* (None: `max_block_ms`).
@@ -81,13 +81,13 @@ class Transaction:
         return transactions.prepared()
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Commit, or abort if the body raised. A transaction that the body ended or prepared stays as it is."""
+        """Commit the transaction, or abort if the body raised. A transaction that the body ended or prepared is kept."""
         engine = self._producer._engine  # noqa: SLF001 - our own
         if engine is None or engine.transactions is None or engine.transactions.number != self._number:
             return
         transactions = engine.transactions
         if error is None:
-            # Also after a failure or close of the producer, which raises here; else the block would end without an error.
+            # The commit of a failed or closed producer raises; without the commit, the block would end without an error.
             if transactions.is_undecided or transactions.has_failed:
                 await self._commit(transactions)
         elif transactions.manager.can_be_aborted and not self._is_handed_out:
@@ -101,7 +101,7 @@ class Transaction:
                 raise
             try:
                 await self._producer._abort(transactions, None)  # noqa: SLF001 - our own
-            except ProducerError as late:  # the next begin waits for the abort; nothing is committed
+            except ProducerError as late:  # the next begin waits for the abort; no record is committed
                 if late.fatal:
                     raise
                 _left_open(self._producer, late)
@@ -116,7 +116,7 @@ class Transaction:
         cancelled = not isinstance(error, Exception)
         limit_s = self._producer.config.request_timeout_ms / 1000 if cancelled else None
         try:
-            with CancelScope(shield=True):  # a cancelled scope of anyio cancels every await in it
+            with CancelScope(shield=True):  # a cancelled scope of anyio cancels every await in the scope
                 await self._producer._abort(transactions, limit_s)  # noqa: SLF001 - our own
         except ProducerError as failure:
             if failure.fatal and not cancelled:
@@ -137,7 +137,7 @@ class Transactional(Lifecycle):
     """The transactional methods of `Producer`."""
 
     def transaction(self) -> Transaction:
-        """Return a transaction for `async with`, which begins it, and commits or aborts it at the end of the block.
+        """Return a transaction that `async with` begins, and commits or aborts at the end of the block.
 
         Raises, at the end of the block: CommitFailed after an abort, if a record or offsets failed;
         TransactionOutcomeUnknown if the coordinator did not answer in time (`commit_transaction` continues to wait); a
@@ -146,10 +146,10 @@ class Transactional(Lifecycle):
         return Transaction(self)
 
     async def begin_transaction(self) -> Transaction:
-        """Begin a transaction after the outcome of the previous one. No request is sent.
+        """Begin a transaction after the outcome of the previous transaction. No request is sent.
 
         Raises: TransactionStateError: a transaction is open. CommitFailed: the last commit failed after its call was
-            cancelled or timed out; call `abort_transaction`. A fatal error.
+            cancelled or timed out; call `abort_transaction`. ProducerError: a fatal error.
         """
         transaction = Transaction(self)
         await transaction._begin()  # noqa: SLF001 - our own
@@ -181,14 +181,14 @@ class Transactional(Lifecycle):
             await transactions.send_offsets(offsets_of(offsets), GroupMetadata.of(group), limit_s)
 
     async def commit_transaction(self, timeout_s: float | None = None) -> None:
-        """Send all accepted records, and commit once all are acknowledged.
+        """Send all accepted records, and commit once all accepted records are acknowledged.
 
         Returns when the coordinator has recorded the commit and the done callbacks of the transaction's records have
         run; consumers that read committed records see them some milliseconds later. Cancelling stops only the
-        waiting: the commit continues, and the next begin waits for it.
+        waiting: the commit continues, and the next begin waits for the commit.
 
         Raises:
-            CommitFailed: a record or offsets failed, awaited or not; nothing is committed. Call `abort_transaction`.
+            CommitFailed: a record or offsets failed, awaited or not; no record is committed. Call `abort_transaction`.
             TransactionTimeout: records were not acknowledged after *timeout_s* (None: `max_block_ms`). Call
                 `abort_transaction`.
             TransactionOutcomeUnknown: the coordinator has not answered; call this method again to continue to wait.
@@ -200,13 +200,13 @@ class Transactional(Lifecycle):
             await transactions.commit(check_timeout(timeout_s))
 
     async def abort_transaction(self, timeout_s: float | None = None) -> None:
-        """Abort: records that were not written fail with TransactionAborted; requests in flight are awaited.
+        """Abort the transaction: unwritten records fail with TransactionAborted; requests in flight are awaited.
 
         Returns after the done callbacks of the transaction's records have run. Cancelling stops only the waiting: the
-        abort continues, and the next begin waits for it.
+        abort continues, and the next begin waits for the abort.
 
         Raises: TransactionTimeout, TransactionOutcomeUnknown: call this method again to continue to wait.
-            TransactionStateError: no transaction is open. A fatal error.
+            TransactionStateError: no transaction is open. ProducerError: a fatal error.
         """
         await self._abort(self._transactions(), check_timeout(timeout_s))
 
@@ -219,7 +219,7 @@ class Transactional(Lifecycle):
         return self._engine.metrics.timed(call)
 
     async def _start_resumed(self, prepared: PreparedTransaction, *, anew: bool = False) -> None:
-        """Start with the producer id and epoch of *prepared*, and continue its transaction if that is open.
+        """Start with the producer id and epoch of *prepared*, and continue its transaction if the transaction is open.
 
         *anew* aborts the transaction with the next epoch, if no newer producer has the transactional id.
 
@@ -236,7 +236,7 @@ class Transactional(Lifecycle):
         return self._transactions().prepared()
 
     def _transactions(self, *, ending: bool = False) -> Transactions:
-        """Return the transactions. With *ending*, also for a failed producer if no call has returned the last outcome."""
+        """Return the transactions of a started producer; with *ending*, also of a failed producer with a pending outcome."""
         transactions = None if self._engine is None else self._engine.transactions
         may_end = ending and self._state is State.FAILED
         if may_end and transactions is not None and transactions.is_outcome_pending:

@@ -31,7 +31,7 @@ class Kind(ABC):
 
     Empty text means None where None is valid and text has no other use, because a `.properties` file cannot contain None.
     `Rack` strips blanks first. `ClientId` keeps empty text, which is a valid name. `TransactionalId` refuses empty text,
-    because None would disable transactions, and `Choice` refuses it where None selects a word.
+    because None would disable transactions, and `Choice` refuses empty text where None selects a word.
     """
 
     expected: str
@@ -106,7 +106,7 @@ class Number(Kind):
     def check(self, value: object) -> int | float:
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise self.unfit()
-        if not self.low <= value <= INT64_MAX:  # also refuses nan
+        if not self.low <= value <= INT64_MAX:  # the comparison also refuses nan
             raise self.unfit()
         return value
 
@@ -181,7 +181,7 @@ class ClientId(Kind):
             return f"aioproducer-{next(_client_numbers)}"
         if not isinstance(value, str) or not _fits(value):
             raise self.unfit()
-        return str.__str__(value)  # converts members of a `str` Enum
+        return str.__str__(value)  # `str.__str__` converts members of a `str` Enum
 
 
 class Rack(Kind):
@@ -205,7 +205,7 @@ class TransactionalId(Kind):
             return None
         if not isinstance(value, str) or not value or not _fits(value):
             raise self.unfit()
-        return str.__str__(value)  # converts members of a `str` Enum
+        return str.__str__(value)  # `str.__str__` converts members of a `str` Enum
 
 
 def _fits(text: str) -> bool:
@@ -226,7 +226,7 @@ class NotGiven(int):
 
 
 class Immutable:
-    """Base of a class with options. Its fields cannot be assigned or deleted."""
+    """Base of classes with options, whose fields cannot be assigned or deleted."""
 
     __slots__ = ()
 
@@ -247,7 +247,7 @@ class Immutable:
 def has_options(cls: type[C]) -> type[C]:
     """Make a subclass of `Immutable` a dataclass of options.
 
-    With `frozen=True`, `dataclass` compiles methods with the names of all fields. These take a fiftieth of the import.
+    The methods that `dataclass` compiles for `frozen=True` would take a fiftieth of the import time.
     """
     return dataclass(slots=True, kw_only=True, init=False, eq=False, repr=False)(cls)
 
@@ -303,11 +303,11 @@ class Servers(Kind):
             raise ValueError("a ProducerConfig goes into Producer.from_config(…)")
         if not isinstance(value, Sequence) or isinstance(value, bytes | bytearray | memoryview):
             raise self.unfit()
-        servers: dict[str, None] = {}  # keeps the order, drops duplicates
+        servers: dict[str, None] = {}  # a dict keeps the order, and drops duplicates
         for server in value:
             if not isinstance(server, str):
                 raise self.unfit()
-            if server.strip():  # allows a trailing comma
+            if server.strip():  # a trailing comma is valid
                 servers[str(parse_server(server))] = None
         if not servers:
             raise ValueError(f"names no broker; expected {self.expected}")

@@ -43,7 +43,7 @@ class ProducerConfig(Options):
     "all", 0 or 1, a missing `client_id` as `aioproducer-N`.
 
     Raises:
-        ConfigError: an option is unknown, out of range, contradicts another, or needs a package that is
+        ConfigError: an option is unknown, out of range, contradicts another option, or needs a package that is
             not installed.
     """
 
@@ -72,11 +72,11 @@ class ProducerConfig(Options):
     ) -> None:
         """Check and keep the options *given*; errors contain the names as *written*.
 
-        *decorated*: names of values with quotes or a trailing comment. Their errors have a hint.
+        *decorated*: names of values with quotes or a trailing comment, whose errors have a hint.
 
         Raises:
-            ConfigError: all *mistakes*, and the mistakes found here. Rules about the options in *wrong*, which have a
-                mistake already, are not checked.
+            ConfigError: all *mistakes*, and the mistakes found by the check. Rules about the options in *wrong*, which
+                have a mistake already, are not checked.
         """
         found: list[str | ConfigError] = list(mistakes)
         faulty = set(wrong)
@@ -97,7 +97,8 @@ class ProducerConfig(Options):
         limit_backoffs(self, given)
         check_rules(self, given, written, faulty, found, is_mapping=is_mapping)
         if self.partitioner is not None and self.partitioner_ignore_keys:
-            log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")  # as in the Java client
+            # The Java client also ignores the option.
+            log.warning("config.ignored name=partitioner_ignore_keys by=partitioner")
 
     @classmethod
     def from_mapping(
@@ -120,7 +121,7 @@ class ProducerConfig(Options):
 
         Args:
             options: Names and values.
-            bootstrap_servers: Brokers; override those in *options*. Files for Kafka's tools often contain none.
+            bootstrap_servers: Brokers; override the brokers in *options*. Files for Kafka's tools often contain no brokers.
             prefix: Read only the options with this prefix (`producer.`, `spring.kafka.`) or in this section (`[default]`).
                 If several prefixes give an option, the last prefix wins. Default: no prefix.
             config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
@@ -129,8 +130,8 @@ class ProducerConfig(Options):
             sasl_oauthbearer_allowed_urls: Token endpoints that *options* may name.
 
         Raises:
-            ConfigError: as the constructor; `bootstrap.servers` is missing; a file or URL is not allowed. The error
-                lists all mistakes, one per line.
+            ConfigError: an error of the constructor; `bootstrap.servers` is missing; a file or URL is not allowed. The
+                error lists all mistakes, one per line.
         """
         config = cls.__new__(cls)
         allowed = {
@@ -194,11 +195,11 @@ class ProducerConfig(Options):
     ) -> Self:
         """Return the configuration in a Java `.properties` file: a path, or (a `str` with a line break or `=`) its text.
 
-        A file may have sections, as INI files have; *prefix* then names one: `prefix="[default]"`.
+        *prefix* selects a section of a file with sections, such as an INI file: `prefix="[default]"`.
 
         Args:
             source: A path, or the text.
-            bootstrap_servers: Brokers; override those in the file.
+            bootstrap_servers: Brokers; override the brokers in the file.
             prefix: Read only the options with this prefix or in this section. If several prefixes give an option, the
                 last prefix wins. Default: no prefix.
             config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
@@ -207,7 +208,7 @@ class ProducerConfig(Options):
             sasl_oauthbearer_allowed_urls: Token endpoints that the file may name.
 
         Raises:
-            ConfigError: as `from_mapping`; an escape in the text is malformed. Each line of the error begins with the path.
+            ConfigError: an error of `from_mapping`; a malformed escape. Each line of the error begins with the path.
             OSError: the file cannot be read.
         """
         from aioproducer.config.properties import is_text, name_file, read_properties  # noqa: PLC0415 - rarely used
@@ -265,7 +266,7 @@ class ProducerConfig(Options):
         return self.max_block_ms / 1000
 
     def effective_partitioner(self) -> Partitioner:
-        """Return the user's partitioner, or Kafka's default."""
+        """Return the user's partitioner, or Kafka's default partitioner."""
         if self.partitioner is not None:
             return self.partitioner
         return AnyPartition() if self.partitioner_ignore_keys else Murmur2Partitioner()
@@ -285,7 +286,7 @@ class ProducerConfig(Options):
         """Return the security of connections; None for PLAINTEXT."""
         if self.security_protocol == "PLAINTEXT":
             return None
-        from aioproducer._core.net.connection_security import ConnectionSecurity  # noqa: PLC0415 - as above
+        from aioproducer._core.net.connection_security import ConnectionSecurity  # noqa: PLC0415 - not for plaintext
 
         return ConnectionSecurity(
             self.security_settings(), backoff=self.connection_settings().reconnect_backoff

@@ -1,4 +1,4 @@
-"""Errors that are not a broker's error code.
+"""Errors without a broker's error code.
 
 Two facts decide whether a record may be sent again:
 
@@ -14,7 +14,7 @@ import enum
 from typing import Final
 
 _DOCS_URL: Final = ""
-"""Base URL of the site, with a slash at the end. Empty: the site has no address yet."""
+"""Base URL of the site, with a slash at the end; empty until the site has an address."""
 _PACKAGE: Final = __name__.rpartition(".")[0] + "."
 _UNNAMED: Final = "ErrorCode"
 """Prefix of the class names of unknown error codes."""
@@ -28,7 +28,7 @@ class ProducerError(Exception):
     abortable: bool = False
     """True if the transaction must be aborted; the producer remains usable."""
     fatal: bool = False
-    """True if the producer is unusable and must be replaced by a new one."""
+    """True if the producer is unusable and must be replaced by a new producer."""
     _is_of_record: bool = False
     """True if a broker refused the record for its content."""
 
@@ -50,11 +50,11 @@ class ProducerError(Exception):
 
 
 class ConfigError(ProducerError, ValueError):
-    """An option is unknown, out of range, or contradicts another."""
+    """An option is unknown, out of range, or contradicts another option."""
 
 
 class SerializationError(ProducerError):
-    """A serializer raised (the `__cause__`), or returned another type than bytes."""
+    """A serializer raised an exception (the `__cause__`), or returned another type than bytes."""
 
 
 class SerializerUnavailable(SerializationError):
@@ -84,7 +84,7 @@ class BufferTimeout(ProducerError, TimeoutError):
 
 
 class MetadataUnavailable(ProducerError):
-    """`send_nowait` has no metadata of the topic yet; the producer has requested it."""
+    """`send_nowait` has no metadata of the topic yet; the producer has requested the metadata."""
 
     retriable = True
 
@@ -161,10 +161,10 @@ class ConnectionFailed(ProducerError):
 
 
 class AuthenticationFailed(ProducerError):
-    """The broker refused the credentials, or its own identity (for example, its certificate) could not be verified.
+    """The broker refused the credentials, or the broker's identity (for example, its certificate) could not be verified.
 
-    The `__cause__` is the underlying error, if any. A running producer retries, because credentials and certificates
-    can be fixed without a restart. So the error is not `fatal`.
+    The `__cause__` is the underlying error, if any. The error is not `fatal`: a running producer retries, because
+    credentials and certificates can be fixed without a restart.
     """
 
     held_back: bool = False
@@ -209,17 +209,17 @@ class CommitFailed(ProducerError):
 
 
 class TransactionTimeout(ProducerError, TimeoutError):
-    """A call timed out before the coordinator was asked to end the transaction: abort it."""
+    """A call timed out before the coordinator was asked to end the transaction. Abort the transaction."""
 
     abortable = True
 
 
 class TransactionOutcomeUnknown(ProducerError, TimeoutError):
-    """A commit or abort timed out before the coordinator confirmed it; the transaction may have ended.
+    """A commit or abort timed out before the coordinator confirmed the end; the transaction may have ended.
 
     Repeat the call to wait for the confirmation.
     """
 
 
 class TransactionLost(ProducerError):
-    """The transaction and its records are aborted: it timed out, or another producer ended it."""
+    """The transaction and its records are aborted: the transaction timed out, or another producer ended the transaction."""

@@ -1,7 +1,7 @@
 """The log of decisions, a compacted topic of one partition: its records, and the state that a reader derives.
 
-A decision makes a batch visible. It is valid once its transaction is committed, which a control batch in the partition
-marks. A reader reads to the end of the log, past open transactions, and matches control batches by producer id.
+A decision makes a batch visible. A decision is valid once its transaction is committed; a control batch in the partition
+marks the commit. A reader reads to the end of the log, past open transactions, and matches control batches by producer id.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def done(prefix: str, name: str, number: int) -> Entry:
 
 
 def begun(prefix: str, first_offset: int) -> list[Entry]:
-    """Return the records that note the use of *prefix*, and the loss of all records before *first_offset* as accepted."""
+    """Return the records that note the use of *prefix*, and that accept the loss of all records before *first_offset*."""
     batch = BatchId(BEGUN, first_offset, "")
     return [*decision(prefix, batch, Guarantee.LOG), done(prefix, BEGUN, first_offset)]
 
@@ -152,7 +152,7 @@ class DecisionView:
                     else:
                         self._apply_other_prefix(key, value)
             return
-        if not batch.transactional:  # not written by aioproducer
+        if not batch.transactional:  # another program has written the batch
             return
         for record in batch.records:
             key = _read(record.key)
@@ -220,7 +220,7 @@ def must_skip(last: Decided | None, batch: BatchId, guarantee: Guarantee, *, rep
 
 
 def committed_by(elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None:
-    """Return the other prefix with a decision on *batch* by another run of its query; None if there is none."""
+    """Return the other prefix with a decision on *batch* by another run of its query; None without a decision."""
     return next(
         (
             prefix
@@ -232,7 +232,7 @@ def committed_by(elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None
 
 
 def may_be_doubled(last: Decided | None, elsewhere: Mapping[str, Decided], batch: BatchId) -> str | None:
-    """Return the reason why rows of *batch*, the first of a query's run, may be written already; None: no reason.
+    """Return the reason why rows of *batch*, the first of a query's run, may be written already; None without a reason.
 
     The last decision on the query concerns the previous batch, unless batches were empty or had no decision.
     """

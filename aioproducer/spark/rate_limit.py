@@ -17,22 +17,22 @@ MAX_CONCURRENT_TASKS: Final = "maxConcurrentTasks"
 OPTIONS: Final = (MAX_BYTES_PER_SECOND, MAX_CONCURRENT_TASKS)
 
 CATCH_UP_S: Final = 1.0
-"""Maximum delay that a task makes up for, so a task that was stalled sends at most one second's bytes at once."""
+"""Maximum delay in seconds that a task catches up: a stalled task then sends at most one second's bytes in a burst."""
 PIECES_PER_S: Final = 4
 """Minimum number of pieces in a second's bytes: larger pieces would reach the brokers in bursts."""
 
 
 class RateLimit(NamedTuple):
-    """The rate limit of a job, as it travels to the tasks."""
+    """The rate limit of a job, which the driver passes to the tasks."""
 
     bytes_per_s: int
     tasks: int
     """Number of tasks that share the limit."""
     host: str | None = None
-    """The driver's host, if *tasks* is the number of its cores; None: the user has given *tasks*."""
+    """The driver's host, if *tasks* is the number of the host's cores; None if the user has given *tasks*."""
 
     def of_task(self) -> float:
-        """Return the bytes per second of one task. Raises: ConfigError: Spark runs tasks beside the driver's host."""
+        """Return the bytes per second of one task. Raises: ConfigError: the task runs on another host than the driver."""
         if self.host is not None and self.host != socket.gethostname():
             raise ConfigError(
                 f"{MAX_BYTES_PER_SECOND}: this task runs on another host than the driver, so the number of tasks"
@@ -43,10 +43,10 @@ class RateLimit(NamedTuple):
 
 
 class RateLimiter:
-    """A clock of bytes: delays each append until the bytes fit into the rate.
+    """A clock of bytes, which delays each append until the bytes fit into the rate.
 
-    A task pays for bytes before it appends them. So *n* bytes take at least *n* / *bytes_per_s* seconds, even in a task
-    that sends a single piece.
+    A task waits for the duration of bytes before their append: *n* bytes take at least *n* / *bytes_per_s* seconds, even
+    in a task that sends a single piece.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class RateLimiter:
         self._sleep = sleep
         self._due = clock()
         self.piece_bytes: Final = max(int(bytes_per_s / PIECES_PER_S), 1)
-        """Maximum size of a piece, unless it is one row."""
+        """Maximum size of a piece in bytes; a piece of one row may be larger."""
 
     def expect(self, size: int) -> None:
         """Count *size* more bytes that the task will append.
@@ -84,7 +84,7 @@ class RateLimiter:
     def wait(self, size: int) -> None:
         """Block the calling thread until *size* bytes may be appended.
 
-        Raises: DeliveryError: as `expect`, for bytes that were not expected.
+        Raises: the DeliveryError of `expect`, for bytes that `expect` has not counted.
         """
         self._waited += size
         if self._waited > self._read:
@@ -95,7 +95,7 @@ class RateLimiter:
 
 
 def rate_limit(options: Mapping[str, str]) -> RateLimit | None:
-    """Return the limit that *options* set, by their names; None: no limit. Raises: ConfigError."""
+    """Return the limit in *options*, a mapping of names to values; None without a limit. Raises: ConfigError."""
     numbers = {name: _positive(name, options[name]) for name in OPTIONS if name in options}
     if MAX_BYTES_PER_SECOND not in numbers:
         if numbers:

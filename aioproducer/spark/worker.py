@@ -30,7 +30,7 @@ IDLE_PRODUCERS: Final = 4
 KEPT_S: Final = 60.0
 """Time that idle connections for requests are kept, in seconds. Firewalls silently drop idle connections after minutes."""
 CLOSE_S: Final = 10.0
-"""Time limit of the abort after a failure, in seconds. Later, the next owner of the transactional id aborts."""
+"""Time limit of the abort after a failure, in seconds. After this limit, the next owner of the transactional id aborts."""
 
 WINDOWS: Final = 1_000
 """Maximum number of topics whose windows are kept."""
@@ -55,7 +55,7 @@ class Clients(NamedTuple):
     """Time of the last use (loop clock)."""
 
     async def close(self) -> None:
-        """Close their connections."""
+        """Close the connections of both clients."""
         await self.admin.__aexit__(None, None, None)
         await self.topics.__aexit__(None, None, None)
 
@@ -85,7 +85,7 @@ class Worker:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     async def decisions(self, settings: ProducerSettings, prefix: str) -> DecisionView:
-        """Return the decisions under *prefix*; reads only new records of the log.
+        """Read the new records of the log, and return the decisions under *prefix*.
 
         Raises: DeliveryError, ProducerError.
         """
@@ -101,7 +101,7 @@ class Worker:
     async def _read(self, clients: Clients, settings: ProducerSettings, prefix: str) -> DecisionView:
         view = self._views.pop((settings, prefix), None) or DecisionView(prefix)
         await read_new_records(view, clients.topics)
-        self._views[settings, prefix] = view  # after a failure the view may be incomplete
+        self._views[settings, prefix] = view  # a failed read drops the view, which may be incomplete
         return view
 
     def run_with_kafka(
@@ -139,11 +139,11 @@ class Worker:
     def producer(self, settings: ProducerSettings) -> Iterator[Producer]:
         """Lend a started producer.
 
-        The producer is kept for the next task with equal *settings*. After an exception it is closed at once, its
-        remaining records fail, and the next task gets a new producer.
+        The producer is kept for the next task with equal *settings*. After an exception the producer is closed
+        immediately, its remaining records fail, and the next task gets a new producer.
 
         Raises:
-            ConfigError, ConnectionFailed: as making and starting a producer do.
+            ConfigError, ConnectionFailed: the errors of making and starting a producer.
         """
         producer = self._take(settings)
         try:
@@ -161,9 +161,9 @@ class Worker:
             self.submit(oldest.close()).result()
 
     def time_window(self, settings: ProducerSettings, topic: str) -> TimeWindow:
-        """Return the window of times that *topic* keeps; requested again after `KEPT_S`.
+        """Return the window of times that *topic* keeps; the window is requested again after `KEPT_S`.
 
-        Without the right to describe the topic's settings, and for a topic that does not exist, there is no limit.
+        Without the right to describe the topic's settings, and for a topic that does not exist, the window has no limits.
 
         Raises: ProducerError if no broker answers.
         """
@@ -187,14 +187,14 @@ class Worker:
     def transactional(
         self, settings: ProducerSettings, name: str, *, passes_refusals: bool = False
     ) -> Iterator[Producer]:
-        """Lend a started producer with the transactional id *name*, and close it at the end.
+        """Lend a started producer with the transactional id *name*, and close the producer at the end.
 
         With *passes_refusals* the transaction continues without records that a broker refuses for their content.
 
         The producer reuses connections of an earlier producer with equal *settings*. After an exception the connections
-        are closed, because they may have caused the failure.
+        are closed, because the connections may have caused the failure.
 
-        Raises: as making and starting a producer do.
+        Raises: the errors of making and starting a producer.
         """
         producer = Producer.from_config(settings.with_transactional_id(name).config())
         cache = self._caches.pop(settings, None) or ConnectionCache(producer.config.connection_security())
@@ -211,7 +211,7 @@ class Worker:
         self.submit(_keep(self._caches, settings, cache)).result()
 
     def close(self) -> None:
-        """Close the producers and end the thread. Has no effect in a forked child."""
+        """Close the producers and end the thread. `close` has no effect in a forked child."""
         atexit.unregister(self.close)
         if os.getpid() != self._pid or self._loop.is_closed():
             return
@@ -228,7 +228,7 @@ class Worker:
 
     @asynccontextmanager
     async def _borrowed(self, settings: ProducerSettings) -> AsyncIterator[Clients]:
-        """Lend connected clients. They are kept for the next call with equal *settings*, except after an exception.
+        """Lend connected clients, which are kept for the next call with equal *settings*, except after an exception.
 
         Raises: ConnectionFailed.
         """
@@ -274,7 +274,7 @@ _workers: Final[dict[int, Worker]] = {}
 
 
 def worker() -> Worker:
-    """Return the worker of this process. A forked child gets its own."""
+    """Return the worker of this process. A forked child gets its own worker."""
     pid = os.getpid()
     if pid not in _workers:
         made = Worker()
