@@ -31,14 +31,14 @@ class TransactionAdmin:
     Options are those of a producer; options of connections, security and retries have an effect. One admin serves any
     number of tasks of one event loop. Every call is retried for at most `max_block_ms`; cancelling ends the retries.
 
-    Raises: ConfigError: an option is unknown, out of range, or contradicts another.
+    Raises: ConfigError: an option is unknown, out of range, or contradicts another option.
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
         try:
             config = ProducerConfig(bootstrap_servers=bootstrap_servers, **options)
         except ConfigError:
-            del options  # this frame goes into the traceback
+            del options  # the traceback keeps this frame, and options may be secret
             raise
         self._begin(config)
 
@@ -46,7 +46,7 @@ class TransactionAdmin:
     def from_config(cls, config: ProducerConfig) -> Self:
         """Return an admin with *config*."""
         admin = cls.__new__(cls)
-        admin._begin(config)  # noqa: SLF001 - our own
+        admin._begin(config)  # noqa: SLF001 - a class of aioproducer
         return admin
 
     def _begin(self, config: ProducerConfig) -> None:
@@ -54,7 +54,7 @@ class TransactionAdmin:
         self._opened: _Opened | None = None
 
     async def __aenter__(self) -> Self:
-        """Connect. Raises: ConnectionFailed: every bootstrap address failed; the message lists each with its cause."""
+        """Connect to the cluster. Raises: ConnectionFailed, with a cause for each bootstrap address."""
         if self._opened is not None:
             raise ProducerClosed("this admin is open already; each `async with` is for one at a time")
         opened = _Opened(self.config)
@@ -84,9 +84,9 @@ class TransactionAdmin:
         Raises:
             TransactionLost: a commit is certainly impossible, because the transaction timed out or was aborted.
             TransactionStateError: an abort is impossible, because the transaction is committed (`transaction.version` 2).
-            TransactionOutcomeUnknown: the id was used, fenced or expired meanwhile, or the transaction was ended the other
-                way (the code is the `__cause__`); the transaction has no records, and the broker is older than Kafka 3.0; or
-                the coordinator has not answered in time (call again).
+            TransactionOutcomeUnknown: the id was used, fenced or expired meanwhile, or the transaction was ended the
+                opposite way (the broker's error is the `__cause__`); the transaction has no records, and the broker is
+                older than Kafka 3.0; or the coordinator has not answered in time (call again).
             TransactionTimeout: no coordinator was reachable in time; no request was sent.
             BrokerError: the broker refuses for good, for example with TransactionalIdAuthorizationFailed.
         """
@@ -97,7 +97,7 @@ class TransactionAdmin:
     async def end_many(
         self, prepared: Iterable[PreparedTransaction], *, commit: bool
     ) -> dict[PreparedTransaction, ProducerError | None]:
-        """End many transactions concurrently, and return for each None or the error of `end`.
+        """End many transactions concurrently; return None or the error of `end` for each transaction.
 
         Consumers may see the records of some transactions before those of others.
         """
@@ -132,7 +132,7 @@ class TransactionAdmin:
     async def fence(self, *ids: str) -> None:
         """Fence the producers of these transactional ids, and abort their open transactions, prepared or not.
 
-        Returns after the aborts. All ids are tried, even if one fails. The call may be repeated.
+        Returns after the aborts. All ids are tried, even if one id fails. The call may be repeated.
 
         Raises: the first error: TransactionTimeout, TransactionalIdAuthorizationFailed.
         """

@@ -1,4 +1,4 @@
-"""Sending of RecordBatches by `send_many`, for `send_table` and the Spark sink, and its result."""
+"""Sending of RecordBatches by `send_many`, for `send_table` and the Spark sink, and the result for the rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from aioproducer.producer import Producer
 from aioproducer.types import Headers, TopicPartition
 
 _KEPT: Final = 100
-"""Maximum number of failures that an error keeps: those of the first rows."""
+"""Maximum number of failures that an error keeps: the failures of the first rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class TableResult:
 
     rows: int
     bytes: int
-    """Size of keys and values before compression."""
+    """Size of keys and values before compression, in bytes."""
     offsets: Mapping[TopicPartition, OffsetRange]
     """Offsets of the records by `TopicPartition`; a tuple (topic, partition) works as a key."""
 
@@ -54,7 +54,7 @@ class RowFailure(NamedTuple):
     """Index of the row in the whole input, from 0."""
     topic: str | None
     partition: int | None
-    """None if the partitioner chooses the partition."""
+    """Requested partition; None if the partitioner chooses the partition."""
     error: Exception
 
 
@@ -101,7 +101,7 @@ class RowsOutcome:
     """Size of the keys and values of acknowledged rows, in bytes."""
     offsets: dict[TopicPartition, OffsetRange] = field(default_factory=dict)
     failures: list[RowFailure] = field(default_factory=list)
-    """Failures, after `add` in the order of their rows."""
+    """Failed rows; `add` sorts the failures by row."""
 
     def add(self, other: RowsOutcome) -> None:
         """Add the outcome of other rows."""
@@ -145,12 +145,12 @@ def _place(failure: RowFailure) -> str:
 
 
 IN_FLIGHT: Final = 4
-"""Maximum number of pieces in flight. While one is acknowledged, the next ones are read and appended."""
+"""Maximum number of pieces in flight. While one piece waits for acknowledgements, later pieces are appended."""
 PIECE_ROWS: Final = 10_000
 PIECE_BYTES: Final = 4 * 1024 * 1024
 """Maximum size of the keys, values and headers of a piece, in bytes.
 
-It bounds the memory beside `buffer_memory`, and the time that a piece waits for earlier pieces."""
+The maximum bounds the memory beside `buffer_memory`, and the time that a piece waits for earlier pieces."""
 
 
 def pieces(
@@ -185,11 +185,11 @@ def send_batch(
     numbers: Sequence[int],
     timeout_s: float | None = None,
 ) -> asyncio.Task[RowsOutcome]:
-    """Start sending the rows of *batch*, which has the *columns*. The task returns their outcome.
+    """Start sending the rows of *batch*, which has the *columns*. The task returns the outcome of the rows.
 
-    Records of a partition are appended in the order of these calls in *ordered*. The outcome has each
-    failed row, by its number in *numbers*. If *batch* has an invalid value, no row is sent. Cancelling the task stops
-    the appending and the waiting; appended records are still sent.
+    Records of a partition are appended in the order of the `send_batch` calls with the same *ordered*. The
+    outcome has each failed row, by its number in *numbers*. If *batch* has an invalid value, no row is sent. Cancelling
+    the task stops the appending and the waiting; appended records are still sent.
 
     The task raises: ProducerClosed, WrongLoop.
     """
@@ -199,7 +199,7 @@ def send_batch(
     except BadValue as error:
         failure = RowFailure(numbers[error.position], columns.topic, None, ValueError(str(error)))
         return loop.create_task(_joined([], RowsOutcome(failures=[failure])))
-    # created here, so the tasks of later batches wait behind these tasks
+    # the calls start before the return, so the calls of later batches wait behind them
     calls = [
         loop.create_task(_send_rows(producer, ordered, topic, rows, timeout_s)) for topic, rows in groups
     ]
@@ -247,7 +247,7 @@ def _rows(batch: pa.RecordBatch, columns: Columns, numbers: Sequence[int]) -> _R
     return _Rows(
         numbers,
         as_bytes(batch.column(columns.value)),
-        # if no row has a key, no partition is chosen per row
+        # without keys, `send_many` chooses no partition per row
         None if keys is None or keys.null_count == len(keys) else as_bytes(keys),
         None if headers is None else as_headers(headers, batch.column(headers)),
         None if partition is None else as_partitions(partition, batch.column(partition)),
@@ -275,7 +275,7 @@ async def _send_rows(
     producer: Producer, ordered: OrderedCalls, topic: str, rows: _Rows, timeout_s: float | None
 ) -> RowsOutcome:
     try:
-        result = await producer._send_in(  # noqa: SLF001 - our own
+        result = await producer._send_in(  # noqa: SLF001 - a class of aioproducer
             ordered,
             topic,
             rows.values,
@@ -287,7 +287,7 @@ async def _send_rows(
         )
     except SendManyError as error:
         result = error.result
-    except ValueError as error:  # nothing was appended
+    except ValueError as error:  # `send_many` appended no record
         return RowsOutcome(failures=[await _refused(producer, topic, rows, error)])
     ranges = result.offset_ranges()
     return RowsOutcome(
@@ -302,7 +302,7 @@ async def _send_rows(
 
 
 async def _refused(producer: Producer, topic: str, rows: _Rows, error: ValueError) -> RowFailure:
-    """Return the row of an *error* that `send_many` raised for an illegal topic or a missing partition."""
+    """Return the failed row for *error*, which `send_many` raised for an illegal topic or a missing partition."""
     with suppress(ValueError, ProducerError):
         count = len(await producer.partitions_for(topic))
         for row, partition in zip(rows.numbers, rows.partitions or (), strict=False):

@@ -1,4 +1,4 @@
-"""Names of options in Kafka, librdkafka and other clients, with their effect here."""
+"""Names of options in Kafka, librdkafka and other clients, with their effect in aioproducer."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ WITHOUT_EFFECT = frozenset(
     ssl.secure.random.implementation ssl.trustmanager.algorithm
     """.split()  # noqa: SIM905 - shorter than quoted names
 )
-"""Names of Kafka's producer that have no effect here. Source: ProducerConfig of Kafka 4.4; a test compares them."""
+"""Options of Kafka's producer without effect in aioproducer. From ProducerConfig of Kafka 4.4; a test compares both."""
 
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "Python cannot load Java classes; give Python objects as 'interceptors'",
     "ssl.engine.factory.class": "Python cannot load Java classes; give an ssl_context",
 }
-"""Kafka's names whose features are missing here. A value that enables such a feature is an error."""
+"""Kafka's names of features that aioproducer lacks. A value that enables one of these features is an error."""
 
 KAFKA_NAMES: Mapping[str, str] = {
     "compression.codec": "compression.type",
@@ -101,7 +101,7 @@ HARMLESS = frozenset(
     sock.chunk.bytes socket.options
     """.split()  # noqa: SIM905 - shorter than quoted names
 )
-"""Options of librdkafka, aiokafka and kafka-python without a counterpart. A file or mapping may contain them."""
+"""Options of librdkafka, aiokafka and kafka-python without a counterpart. A file or mapping may contain these options."""
 
 _UNCALLED = "callbacks of other clients are never called; {}"
 _REPORTED = _UNCALLED.format("await send(), or add a callback to the Future of enqueue()")
@@ -145,7 +145,7 @@ REFUSED_OF_OTHERS: Mapping[str, str] = {
 }
 """Options of other clients that change security, delivery or the program, with the reason or the replacement.
 
-A warning would not be enough.
+Each of these options is an error, because a warning may be overlooked.
 """
 
 OTHER_CLIENTS = frozenset(
@@ -170,7 +170,7 @@ OTHER_CLIENTS = frozenset(
     """.split()  # noqa: SIM905 - shorter than quoted names
 )
 """Names of Kafka's consumer and admin clients, librdkafka's consumer, and of serializers with a schema registry.
-Source: ConsumerConfig and AdminClientConfig of Kafka 4.4 (a test compares them), AbstractKafkaSchemaSerDeConfig."""
+Source: ConsumerConfig and AdminClientConfig of Kafka 4.4 (a test compares the names), AbstractKafkaSchemaSerDeConfig."""
 
 OTHER_CLIENTS_PREFIXES = tuple(
     """
@@ -192,7 +192,7 @@ _CAPITAL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 def applied_options(options: Mapping[str, object], known: Collection[str]) -> dict[str, Any]:
     """Return the keyword arguments *options* that have an effect, under the names in *known*.
 
-    Logs one warning for each of Kafka's names that has no effect here. Operators read logs, not Python warnings.
+    Logs one warning for each of Kafka's names without effect in aioproducer. Operators read logs, not Python warnings.
 
     Raises:
         ConfigError: names are unknown, given in both spellings, or request an unsupported feature.
@@ -218,7 +218,7 @@ def applied_options(options: Mapping[str, object], known: Collection[str]) -> di
 
 
 def written_names(options: Iterable[str]) -> dict[str, str]:
-    """Return the first name in *options* for each of our names."""
+    """Return the first spelling in *options* of each option, by the keyword argument of the option."""
     written: dict[str, str] = {}
     for name in options:
         written.setdefault(option_name(name), name)

@@ -48,7 +48,7 @@ def check_rules(
     """Check the rules whose options are not *faulty*, and adjust defaults to the options *given*.
 
     Raises:
-        ConfigError: *mistakes* and those of all rules.
+        ConfigError: *mistakes*, and the mistakes found by the rules.
     """
     faulty = set(faulty)
     encryption = [name for name in faulty if name.startswith(("security_", "ssl_"))]
@@ -66,7 +66,7 @@ def check_rules(
         (partial(_check_rack, config, written), ("client_rack", "partitioner_rack_aware")),
         (partial(_check_security, config, tls=False), login),
         (partial(_check_security, config, tls=True), encryption),
-        # raises if a package is missing
+        # compressor() raises if a package is missing
         (
             lambda: compressor(codec(config.compression_type), compression_level(config)),
             ("compression_type",),
@@ -196,7 +196,7 @@ def _check_security(config: Options, *, tls: bool) -> None:
 
 
 def _check_delivery_timeout(config: Options, given: Collection[str]) -> None:
-    """Require the time for one attempt per record; raise a default that is too short, as in the JVM."""
+    """Require `delivery_timeout_ms` to allow one attempt; lengthen a default that is too short, as in the JVM client."""
     needed = min(math.ceil(config.linger_ms) + config.request_timeout_ms, INT32_MAX)
     if config.delivery_timeout_ms >= needed:
         return
@@ -214,7 +214,7 @@ def _check_delivery_timeout(config: Options, given: Collection[str]) -> None:
 def _check_sources(
     config: Options, given: Collection[str], written: Mapping[str, str], *, is_mapping: bool
 ) -> None:
-    """Refuse files and URLs outside the lists. Keyword arguments are limited only by lists given as keyword arguments."""
+    """Refuse files and URLs outside the allowed lists. Lists of the environment limit mappings only."""
     if SOURCES.isdisjoint(given):
         return
     from aioproducer.config.security import checked_sources, from_environment  # noqa: PLC0415 - rarely needed

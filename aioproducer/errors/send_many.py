@@ -30,9 +30,9 @@ class OffsetRange:
     """Offsets of acknowledged records of one partition. Records of other calls may lie between them."""
 
     first: int
-    """Lowest offset; -1 if all are unknown."""
+    """Lowest offset; -1 if all offsets are unknown."""
     last: int
-    """Highest offset; -1 if all are unknown."""
+    """Highest offset; -1 if all offsets are unknown."""
     count: int
     """Number of records, including records with unknown offsets."""
 
@@ -79,20 +79,20 @@ class SendManyResult:
 
     @property
     def failures(self) -> Mapping[int, ProducerError]:
-        """The failed records by position, in order."""
+        """Errors of the failed records by position, in ascending order."""
         return MappingProxyType(dict(sorted(self._failures.items())))
 
     def partition(self, position: int) -> int:
         """Return the partition of the record at *position*.
 
-        Raises: the record's error if it failed; IndexError.
+        Raises: the error of a failed record; IndexError.
         """
         return self._metadata(self._checked(position)).partition
 
     def offset(self, position: int) -> int:
         """Return the offset of the record at *position*; -1 if the offset is unknown.
 
-        Raises: the record's error if it failed; IndexError.
+        Raises: the error of a failed record; IndexError.
         """
         return self._metadata(self._checked(position)).offset
 

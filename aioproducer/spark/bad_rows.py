@@ -53,7 +53,7 @@ class TimeWindow(NamedTuple):
 
 
 WindowOf = Callable[[str], TimeWindow]
-"""Returns the window of a topic; may block."""
+"""Function that returns the window of a topic; may block."""
 
 
 def time_window(settings: Mapping[str, str]) -> TimeWindow:
@@ -81,7 +81,7 @@ def outside(
 ) -> dict[int, str]:
     """Return the positions in *times*, the column *name*, outside of the windows of their topics, with reasons.
 
-    *codes* has the index in *topics* for each position, or None.
+    *codes* has the index in *topics* for each position; None for a row without a topic.
     """
     windows = list(map(window_of, topics))
     narrowest = TimeWindow(_least([each.past for each in windows]), _least([each.future for each in windows]))
@@ -137,7 +137,7 @@ PARTITION: Final = "dead-letter.partition"
 BYTES: Final = "dead-letter.bytes"
 
 KEPT_BYTES: Final = 1024
-"""Bytes of a key and of a value, and characters of each header, that the dead letter of a large row keeps."""
+"""Bytes of a key and of a value, and characters of each added header, that the dead letter of a large row keeps."""
 
 LETTERS: Final = pa.schema(
     {
@@ -153,7 +153,7 @@ PartitionsOf = Callable[[str], int]
 
 
 def dead_letter_topic(given: str, topic: str | None) -> str | None:
-    """Return the topic of dead letters for rows that cannot be sent to *topic*; None: such rows fail the task.
+    """Return the topic of dead letters for rows that cannot be sent to *topic*; None: these rows fail the task.
 
     Raises: ConfigError.
     """
@@ -304,14 +304,14 @@ def _with_bad_values(piece: pa.RecordBatch, columns: Columns) -> dict[int, str]:
 
 
 def _lacks_keys(headers: pa.Array) -> bool:
-    entries = headers.flatten()  # of this slice, without values under nulls
+    entries = headers.flatten()  # flatten() keeps this slice alone, without values under nulls
     return bool(len(entries) and pc.struct_field(entries, "key").null_count)
 
 
 def _refused(
     name: str, column: pa.Array, check: Callable[[str, pa.Array], object]
 ) -> Iterator[tuple[int, str]]:
-    """Yield all positions in *column* that *check* refuses; *check* reports only the first."""
+    """Yield all positions in *column* that *check* refuses; *check* reports only the first position."""
     try:
         check(name, column)
     except BadValue:
@@ -326,7 +326,7 @@ def _too_large(piece: pa.RecordBatch, columns: Columns, settings: BatchingSettin
     """Return the rows that are too large for a request, with reasons."""
     texts = [piece.column(name) for name in (columns.value, columns.key) if name is not None]
     headers = None if columns.headers is None else piece.column(columns.headers)
-    # an upper bound for all rows, without a check of each row
+    # `most` is an upper bound for all rows, without a check of each row
     most = LARGE_RECORD_OVERHEAD + sum(pc.max(pc.binary_length(each)).as_py() or 0 for each in texts)
     if headers is not None:
         most += headers.nbytes
@@ -349,7 +349,7 @@ def _too_large(piece: pa.RecordBatch, columns: Columns, settings: BatchingSettin
 def _letter(
     piece: pa.RecordBatch, columns: Columns, position: int, reason: str, *, cut: bool
 ) -> Mapping[str, object]:
-    """Return the row at *position* as a dead letter; with *cut*, shortened."""
+    """Return the row at *position* as a dead letter; *cut* shortens the letter."""
     key, value = (
         None if name is None else as_bytes(piece.column(name).slice(position, 1))[0]
         for name in (columns.key, columns.value)

@@ -56,14 +56,14 @@ class KafkaPort:
         producer = self._producer(name)
         await producer.start(wait=True)
         try:
-            return producer._identity()  # noqa: SLF001 - our own
+            return producer._identity()  # noqa: SLF001 - a class of aioproducer
         finally:
             await producer.close(timeout_s=0)
 
     async def succeed(self, driver: PreparedTransaction) -> bool:
         producer = self._producer(driver.transactional_id)
         try:
-            await producer._start_resumed(driver, anew=True)  # noqa: SLF001 - our own
+            await producer._start_resumed(driver, anew=True)  # noqa: SLF001 - a class of aioproducer
         except REPLACED:
             return False
         await producer.close(timeout_s=0)
@@ -78,10 +78,10 @@ class KafkaPort:
         return self._removed
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
-        """Write and commit under the epoch of *driver*; return the epoch for the next write.
+        """Write and commit *entries* under the epoch of *driver*; return the epoch for the next write.
 
         Below `transaction.version` 2 a commit keeps the epoch and its sequences, which another producer cannot continue:
-        brokers would treat its first record as a duplicate. So this call takes the next epoch.
+        brokers would treat the first record of the producer as a duplicate. `write` then takes the next epoch.
         """
         producer = await self._driver_producer(driver)
         try:
@@ -93,9 +93,9 @@ class KafkaPort:
             return now
         await self.aclose()
         producer = self._producer(now.transactional_id)
-        await producer._start_resumed(now, anew=True)  # noqa: SLF001 - our own
+        await producer._start_resumed(now, anew=True)  # noqa: SLF001 - a class of aioproducer
         try:
-            return producer._identity()  # noqa: SLF001 - our own
+            return producer._identity()  # noqa: SLF001 - a class of aioproducer
         finally:
             await producer.close(timeout_s=0)
 
@@ -109,7 +109,7 @@ class KafkaPort:
         where = share.topic, share.partition
         async with Client(self._settings.config()) as client:
             if await client.first_offset(*where) > share.last_offset:
-                return End.UNKNOWN  # deleted by retention
+                return End.UNKNOWN  # retention has deleted the records
             end = await client.end_offset(*where)
             async for batches in client.batches(*where, share.last_offset, end):
                 for batch in batches:
@@ -138,7 +138,7 @@ class KafkaPort:
         }
 
     async def ongoing(self, prefix: str) -> Sequence[str]:
-        """Return the ids with *prefix* and an open transaction. Older brokers have no filter by pattern, so all are listed."""
+        """Return the ids with *prefix* and an open transaction. All open ids are listed: Kafka before 4.1 has no pattern."""
         listed = await self._admin.list(states=[ONGOING])
         return [each.transactional_id for each in listed if each.transactional_id.startswith(prefix)]
 
@@ -149,8 +149,8 @@ class KafkaPort:
         return time.time_ns() // 1_000_000
 
     async def _driver_producer(self, driver: PreparedTransaction) -> Producer:
-        """Return a producer that continues as *driver*: the current producer if it has this epoch."""
-        if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - our own
+        """Return a producer that continues as *driver*: the current producer if its identity is *driver*."""
+        if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - a class of aioproducer
             return self._driver
         await self.aclose()
         self._driver = await resumed(driver, self._settings)
@@ -211,7 +211,7 @@ async def read_new_records(view: DecisionView, client: Client) -> None:
 
 
 async def check_retention(client: Client, servers: str) -> None:
-    """Check that the topic keeps its records; log a warning if this client may not describe its settings.
+    """Check that the topic keeps its records; log a warning if this client may not describe the settings of the topic.
 
     Raises: DeliveryError: decisions expire, with the command for *servers* that repairs the topic. ProducerError.
     """
@@ -245,7 +245,7 @@ def expiring_setting(settings: Mapping[str, str]) -> str | None:
 async def commit_with(
     prepared: PreparedTransaction, entries: Iterable[Entry], settings: ProducerSettings
 ) -> PreparedTransaction:
-    """Write *entries* in the transaction *prepared* (or in a new one), and commit. Return the epoch for the next write.
+    """Write *entries* in the transaction *prepared* or in a new one, and commit. Return the epoch for the next write.
 
     Raises: ProducerError: the transaction is not committed. TransactionOutcomeUnknown: the outcome is unknown.
     """
@@ -257,9 +257,9 @@ async def commit_with(
 
 
 async def resumed(prepared: PreparedTransaction, settings: ProducerSettings) -> Producer:
-    """Return a producer that continues the transaction *prepared*. Raises: as `Producer.start`."""
+    """Return a producer that continues the transaction *prepared*. Raises: the errors of `Producer.start`."""
     producer = Producer.from_config(settings.with_transactional_id(prepared.transactional_id).config())
-    await producer._start_resumed(prepared)  # noqa: SLF001 - our own
+    await producer._start_resumed(prepared)  # noqa: SLF001 - a class of aioproducer
     return producer
 
 
@@ -269,7 +269,7 @@ async def commit_entries(producer: Producer, entries: Iterable[Entry]) -> Prepar
     for entry in entries:
         await producer.send(TOPIC, entry.value, entry.key, partition=PARTITION)
     await producer.commit_transaction()
-    return producer._identity()  # noqa: SLF001 - our own
+    return producer._identity()  # noqa: SLF001 - a class of aioproducer
 
 
 async def _existing(client: Client) -> bytes:

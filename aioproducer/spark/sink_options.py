@@ -31,7 +31,7 @@ BUFFER_NAMES: Final = frozenset(("buffer.memory", "buffer_memory", "queue.buffer
 
 BATCH_NAMES: Final = frozenset(("batch.size", "batch_size", "max.batch.size", "max_batch_size"))
 REQUEST_NAMES: Final = ("max.request.size", "max_request_size", "message.max.bytes")
-"""Names of the largest request, in the order in which they count."""
+"""Names of the largest request, in the order of precedence."""
 
 SPARK_OPTIONS: Final = ("checkpointLocation", "includeHeaders", "queryName")
 """Options of Spark itself, which Spark also passes to the sink."""
@@ -101,7 +101,7 @@ class ProducerSettings:
         """Return the configuration of a producer.
 
         Raises:
-            ConfigError: an option is unknown, out of range, or contradicts another.
+            ConfigError: an option is unknown, out of range, or contradicts another option.
         """
         return _config(self)
 
@@ -114,9 +114,9 @@ class SinkOptions:
     """Topic of all rows; None if a column has the topics."""
     producer: ProducerSettings
     delivery: ExactlyOnce | None = None
-    """None for at least once."""
+    """Options of exactly-once delivery; None: at least once."""
     dead_letters: str | None = None
-    """Topic of rows that cannot be sent; None: such rows fail their task."""
+    """Topic of rows that cannot be sent; None: these rows fail their task."""
     timestamp_column: str | None = None
     """Column with the times of the records; None: the time of sending."""
     limit: RateLimit | None = None
@@ -159,7 +159,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
     timestamp_column = ours.pop(TIMESTAMP_COLUMN, None)
     delivery = exactly_once(ours)
     limit = rate_limit(ours)
-    # checked here, so that errors are raised on the driver
+    # config() is called here, so that the driver raises its errors
     (producer if delivery is None else producer.with_transactional_id(delivery.prefix)).config()
     sink = SinkOptions(topic, producer, delivery, dead_letters, timestamp_column, limit)
     _warn_without_effect(tuple(source_options), sink)
@@ -187,7 +187,7 @@ def _accepted(name: str) -> str:
 
 
 def _batch_bytes(kafka: Mapping[str, str]) -> str:
-    """Return the default batch size: `BATCH_BYTES`, or less if requests are limited further."""
+    """Return the default batch size: `BATCH_BYTES`, or the largest request if smaller."""
     largest = next((kafka[name] for name in REQUEST_NAMES if name in kafka), "")
     return str(min(BATCH_BYTES, int(largest)) if largest.isdecimal() else BATCH_BYTES)
 
@@ -216,7 +216,7 @@ def _config(settings: ProducerSettings) -> ProducerConfig:
 
 
 def _within_limit(config: ProducerConfig, given: Mapping[str, object]) -> ProducerConfig:
-    """Return *config*, made from *given*, with a smaller buffer if this process has a limit of its memory."""
+    """Return *config*, made from *given*, with a smaller buffer if this process has a memory limit."""
     if BUFFER_NAMES & given.keys():
         return config
     bounded = buffer_bytes(config.buffer_memory, max(config.max_request_size, config.batch_size))
