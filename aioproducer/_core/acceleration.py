@@ -66,7 +66,7 @@ def python_keep_freed_memory(size: int) -> None:
 
 
 keep_freed_memory: Final = fastest("keep_freed_memory", python_keep_freed_memory)
-"""Make glibc keep freed blocks of up to *size* bytes for reuse. No effect on other allocators.
+"""Make glibc keep freed blocks of up to *size* bytes for reuse; no effect on other allocators.
 
 Batches and requests have some hundred KiB each. glibc returns blocks of some hundred KiB to the operating system, and
 each 4 KiB of the next block cost a page fault: 15 % of the CPU with records of 1 KiB. glibc's thresholds

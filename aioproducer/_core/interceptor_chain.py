@@ -120,7 +120,7 @@ def _arguments_of(method: Callable[..., object]) -> int:
     """Return the number of arguments for *method*, 3 to 5; `*args` does not count."""
     try:
         parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):  # for example a method in C
+    except (TypeError, ValueError):  # a method in C may have no signature
         return 3
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return min(max(sum(each.kind in positional for each in parameters), 3), 5)

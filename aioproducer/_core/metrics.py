@@ -1,6 +1,6 @@
 """Counters per topic, node and call, and their report under Kafka's names (with `_` for `-`; see docs/metrics.md).
 
-Batches, requests and connections write counters; records do not, so counting is always on. Counters only grow.
+Batches, requests and connections write counters, not single records, so counting is always on. Counters only grow.
 `report` derives rates and averages from the growth since the last two windows of 30 s began. The writer begins a new
 window, without a timer: an idle counter costs nothing, and a read by any thread changes nothing.
 
@@ -83,7 +83,7 @@ class Counters:
 
     def begin_window(self, now: float) -> None:
         """Begin a new window: at the end of the last window, or at *now* if that end is more than a window ago."""
-        numbers = self.numbers()  # including the maxima of the window that ends
+        numbers = self.numbers()  # the numbers include the maxima of the window that ends
         if now < self.window_ends_at + WINDOW_S:
             # No write has arrived since the end of the window, so the present numbers are the numbers at that end.
             self._before, self._now = self._now, _new_mark(self.window_ends_at, numbers)

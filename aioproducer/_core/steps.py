@@ -85,7 +85,7 @@ _steps: Final[dict[int, Step]] = {}
 
 
 def step_here() -> Step:
-    """Return the step of this thread. An object that belongs to one thread may keep the step to save the lookup."""
+    """Return the step of the running thread. An object that belongs to one thread may keep the step to save the lookup."""
     thread = get_ident()
     step = _steps.get(thread)
     if step is None:

@@ -223,7 +223,7 @@ def _translate(reading: Reading, entries: Sequence[Entry], references: Reference
 
 
 def _numbers(convert: Callable[[int], int]) -> Callable[[object], object]:
-    """Return a conversion of numbers. Other values pass unchanged; the option refuses them later."""
+    """Return a conversion of numbers. Values other than numbers pass unchanged; the option refuses these values later."""
 
     def converted(value: object) -> object:
         text = str(value).strip()

@@ -4,8 +4,8 @@ Three facts about a code decide the producer's reaction:
 
 - `retriable`: sending the same batch again may succeed;
 - `stale_metadata`: the producer's metadata is out of date and is refreshed before the retry;
-- `definitely_refused`: the broker decided before the append, so the batch is certainly not in the log. Otherwise
-  the batch may be in the log, because a leader may append a batch before it loses its leadership.
+- `definitely_refused`: the broker decided before the append, so the batch is certainly not in the log. After any other
+  code the batch may be in the log, because a leader may append a batch before the leader loses its leadership.
 
 The effect of a code on a transaction depends on the request, so the producer sets `abortable` and `fatal` on the
 error that it raises.

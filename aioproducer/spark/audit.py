@@ -111,8 +111,8 @@ def from_kafka(
 ) -> DataFrame:
     """Return the records of *run* in a topic, for `audit`. `from_kafka` needs Spark's own Kafka connector.
 
-    By default the audit omits records of aborted and open transactions, as `aioproducer audit` does. With
-    *isolation_level* `read_uncommitted` the audit counts these records.
+    By default the result omits records of aborted and open transactions, as in `aioproducer audit`. With
+    *isolation_level* `read_uncommitted` the result contains records of aborted and open transactions.
 
     For other connection options, pass `of_run` the DataFrame of Spark's Kafka source, read with `includeHeaders` and
     `kafka.isolation.level`.

@@ -77,7 +77,7 @@ class PlannedWriter:
 
     streams: bool = False
     """True for the micro-batches of a stream."""
-    _name: str = ""  # the name in a pickled writer
+    _name: str = ""  # a pickled writer has no name
 
     def __init__(self, task: Task, name: str = "") -> None:
         """*name* is the option `queryName`."""
@@ -113,7 +113,7 @@ class PlannedWriter:
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int | None = None) -> None:  # noqa: N803 - Spark's name
         """Commit the batch if its delivery is exactly once, and log the commit (on the driver).
 
-        With trigger(continuous=…) Spark commits every second without reports of its tasks; `commit` refuses this.
+        With trigger(continuous=…) Spark commits every second without reports of its tasks; `commit` then raises an error.
         """
         with pyspark_errors():
             if self.streams and None in messages:

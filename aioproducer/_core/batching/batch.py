@@ -37,8 +37,8 @@ _new_persistence: Final = untracking(Persistence)
 class Batch(BatchFields):
     """Records of one partition, their waiters, and the state of the batch.
 
-    Only the batch's own methods write its fields, one method per event, with two exceptions: the append path fills an open
-    batch without a call per record, and `persistence` is notified when the batch is written or answered.
+    Only methods of the batch write fields of the batch, one method per event, with two exceptions: the append path fills an
+    open batch without a call per record, and `persistence` is notified when the batch is written or answered.
     """
 
     __slots__ = (

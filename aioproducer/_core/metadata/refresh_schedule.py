@@ -126,7 +126,7 @@ class RefreshSchedule:
         return in_use
 
     def request(self, topic: str, now: float) -> bool:
-        """Mark *topic* as used and request it after its pause; return True if *topic* was not wanted before."""
+        """Mark *topic* as used, and request *topic* after its pause; return True if *topic* was not wanted before."""
         in_use = self.mark_used(topic, now)
         if topic in self._wanted:
             return False
@@ -155,7 +155,7 @@ class RefreshSchedule:
         return min([all_at, *(in_use.not_before for in_use in self._wanted.values())])
 
     def begin(self, now: float) -> Refresh:
-        """Return the next request. Topics wanted from now on are not part of it."""
+        """Return the next request. Topics wanted from now on belong to a later request."""
         wanted = frozenset(self._wanted)
         complete = self._all_wanted or now >= self._expires_at
         if complete:

@@ -33,7 +33,7 @@ class ConnectionLog:
     def surplus(self, call: Call, size: int, counters: NodeCounters) -> None:
         """Count a response with *size* surplus bytes, and log the first response with surplus bytes per node.
 
-        A connection logs at most one response, because a bootstrap connection may get the counters of a node.
+        A connection logs surplus bytes at most once, because a bootstrap connection may get the counters of a node.
         """
         counters.surplus_answers += 1
         if counters.surplus_answers > 1 or self._surplus_is_logged:

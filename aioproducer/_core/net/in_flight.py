@@ -228,12 +228,12 @@ class InFlight:
         """
         correlation_id = read_correlation_id(payload)
         call = self._calls[0] if self._calls else None
-        if call is None or correlation_id != call[0]:  # equal ids: the oldest call
+        if call is None or correlation_id != call[0]:  # equal ids mean the oldest call
             call = self.expect(payload)
             if call is None:
                 self._last_answered = correlation_id
                 return None
-        # `decode`, `response` and `version` by index: a field of a NamedTuple costs three times as much (3.11 to 3.13).
+        # An index reads `decode`, `response` and `version`: a field of a NamedTuple costs three times as much (3.11 to 3.13).
         answer, surplus = call[3](call[1], call[2], payload)
         self._calls.popleft()
         self._last_answered = correlation_id
@@ -302,7 +302,7 @@ def decode_unless_large(response: type[Any], version: int, payload: bytes) -> tu
 
 
 class Undecoded(Exception):
-    """Raised at a large response whose place among the other responses matters."""
+    """Raised at a large response that must be decoded before any later response is handled."""
 
     def __init__(self, call: Call, payload: bytes) -> None:
         super().__init__(call, len(payload))

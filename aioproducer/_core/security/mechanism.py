@@ -66,8 +66,8 @@ MOST_HUNG: Final = 2
 async def called(function: Callable[[], Any]) -> Any:
     """Call *function*: a coroutine function on the event loop, any other function in a thread, because a function may block.
 
-    The event loop raises an interrupt, such as KeyboardInterrupt, and `called` raises a RuntimeError. A task of the
-    producer that ends with an interrupt would end the producer.
+    If *function* raises an interrupt, such as KeyboardInterrupt, the event loop raises the interrupt and `called` a
+    RuntimeError, because an interrupt in a task of the producer would end the producer.
     """
     try:
         if _is_async(function):
