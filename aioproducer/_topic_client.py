@@ -53,7 +53,7 @@ T = TypeVar("T")
 TIMEOUT_S: Final = 30.0
 """Time limit of retries, for example while a leader is being elected, in seconds."""
 UNKNOWN_TOPIC_S: Final = 2.0
-"""Time limit of retries for an unknown topic, in seconds: a new topic is unknown to some brokers, a misspelt one to all."""
+"""Time limit of retries for an unknown topic, in seconds: some brokers lack a new topic, all brokers a misspelt topic."""
 BACKOFF: Final = Backoff(initial_s=0.05, max_s=1.0)
 FETCH_BYTES: Final = 1024 * 1024
 FETCH_WAIT_MS: Final = 500
@@ -87,7 +87,7 @@ class Client:
         self._leaders: dict[str, dict[int, Address]] = {}
 
     async def __aenter__(self) -> Self:
-        await self._any_broker()  # fails at once if no broker answers
+        await self._any_broker()  # `async with` fails at once if no broker answers
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -103,7 +103,7 @@ class Client:
         await self._retried(partial(self._leaders_of, name))
 
     async def describe(self, topics: Iterable[str] | None, *, for_writing: bool = False) -> MetadataResponse:
-        """Return the metadata of the cluster and these *topics*; None: of all topics. Failures are not retried.
+        """Return the metadata of the cluster and *topics*; *topics* None means all topics. Failures are not retried.
 
         With *for_writing*, brokers may create the topics (unless `allow_auto_create_topics` is False) and return the authorized
         operations (KIP-430).
@@ -153,7 +153,7 @@ class Client:
                     for batch in batches
                     if not batch.control
                     for record in batch.records
-                    if start <= record.offset < end  # a batch may begin before the start
+                    if start <= record.offset < end  # a batch may begin before `start`
                 ]
                 yield partition, records
 
@@ -205,7 +205,7 @@ class Client:
             try:
                 connection = await open_connection(address, self._settings, security=self._security)
             except ProducerError as error:
-                log.info("connection.failed address=%s error=%s", address, error)  # the caller reports it
+                log.info("connection.failed address=%s error=%s", address, error)  # callers report `error`
                 raise
             self._connections[address] = connection
             log.info("connection.opened address=%s", address)
@@ -290,7 +290,7 @@ class Client:
         return found.offset
 
     async def _fetch(self, topic: str, partition: int, offset: int, *, committed: bool) -> PartitionData:
-        """Return batches from *offset* on. At least one batch must exist, and the last may be incomplete."""
+        """Return batches from *offset* on. At least one batch must exist, and the last batch may be incomplete."""
         requested = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
@@ -311,7 +311,7 @@ class Client:
 def _without_aborted(
     batches: Sequence[DecodedBatch], aborted: Sequence[AbortedTransaction]
 ) -> list[DecodedBatch]:
-    """Return *batches* without those of *aborted* transactions, which extend from a first offset to a marker."""
+    """Return *batches* without the batches of *aborted* transactions, which extend from a first offset to a marker."""
     waiting = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
     open_producers: set[int] = set()
     kept = []

@@ -8,7 +8,7 @@
             audit.add(partition, record.offset, sequence_of(record.headers))
     print(audit.report())
 
-`aioproducer audit` on the command line reads a topic that way; `aioproducer.spark.audit` does it on Spark.
+The command `aioproducer audit` audits the records of a topic; `aioproducer.spark.audit` runs the audit on Spark.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PartitionAudit:
 
     partition: int
     records: int
-    """Number of the run's records. Records of other runs may lie between them."""
+    """Number of the run's records. Records of other runs may lie between the run's records."""
     first_offset: int
     last_offset: int
     duplicated: int = 0
@@ -115,8 +115,8 @@ class AuditReport:
     def doubled_only(self) -> bool:
         """True if copies are the only flaw: nothing is lost, and, if order is required, one copy of each record is in order.
 
-        A sender that was killed and continued from its checkpoint leaves such a run. Without keys, copies may be in
-        another partition than the record, behind higher sequences.
+        A sender that was killed and continued from its checkpoint leaves a run with copies. Without keys, copies may be
+        in another partition than the record, behind higher sequences.
         """
         harmless = self.lost == self.unexpected == 0 and (self.keeps_order or not self.order_required)
         return harmless and self.duplicated > 0
@@ -157,12 +157,12 @@ MAX_DIGITS: Final = 18
 
 
 def stamp(run: str, sequence: int, lane: str | None = None) -> tuple[tuple[str, bytes], ...]:
-    """Return the headers of a record: a run numbers its records 0, 1, 2, … in the order in which it sends them.
+    """Return the headers of a record of *run*. *sequence* counts the records of the run, 0, 1, 2, …, in sending order.
 
     If several producers or tasks send for one run, *lane* names the sender of this record: the audit checks the order
-    within a lane. None: records without a lane form one lane.
+    within a lane. Records without a lane (None) form one lane.
 
-    Raises: TypeError, ValueError: the run's id is empty, or the sequence below 0 or of more than 18 digits.
+    Raises: TypeError, ValueError: the run's id is empty, or the sequence is below 0 or has more than 18 digits.
     """
     if type(run) is not str or type(sequence) is not int:
         raise TypeError(
@@ -182,7 +182,7 @@ def belongs_to(run: str, headers: Iterable[tuple[str, bytes | None]]) -> bool:
 
 
 def sequence_of(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
-    """Return the sequence of a record with *headers*; None if it is missing or not a number."""
+    """Return the sequence of a record with *headers*; None if the sequence is missing or not a number."""
     digits = _first(SEQUENCE_HEADER, headers)
     return None if digits is None or not digits.isdigit() or len(digits) > MAX_DIGITS else int(digits)
 
@@ -205,7 +205,7 @@ class _PartitionCounters:
     first_offset: int
     last_offset: int
     flaws: dict[str, int] = field(default_factory=dict)
-    """Count of each flaw, and under its name with `_at` the offset of the first record."""
+    """Count by the name of a flaw, and offset of the first flawed record by this name with `_at`."""
 
     def note(self, flaw: str, offset: int) -> None:
         """Count a *flaw* at *offset*."""
@@ -228,8 +228,9 @@ class _Lane:
 class Audit:
     """Counter of lost, duplicated and out-of-order records of a run, which has sent the records 0, 1, 2, ….
 
-    The first copy of a record, by partition and offset, is the record, any other a duplicate. A record is out of order
-    behind a higher sequence of its lane in its partition; duplicates do not count. With *order*, a record out of order is a flaw.
+    The first copy of a record, by partition and offset, counts as the record, every other copy as a duplicate. A record behind
+    a higher sequence of its lane in its partition is out of order. Duplicates are never out of order. With *order*, a record
+    out of order is a flaw.
 
     *expect* is the number of records that the run has sent. Default: the highest sequence plus one. Memory: one bit per
     record.
@@ -251,7 +252,7 @@ class Audit:
         self._behind_copies = 0
 
     def add(self, partition: int, offset: int, sequence: int | None, lane: bytes | None = None) -> None:
-        """Add the next record of the run. Its *sequence* is None if it could not be read.
+        """Add the next record of the run. *sequence* is None if the sequence header could not be read.
 
         *lane* is the record's `lane_of`, if several producers or tasks sent the run.
 
@@ -292,7 +293,7 @@ class Audit:
         )
 
     def _count_displaced(self, sequence: int, here: _Lane) -> None:
-        """Count a copy that is in order, of a record whose first copy, in a lower partition, is out of order."""
+        """Count an in-order copy of a record whose first copy, in a lower partition, is out of order."""
         in_order = sequence > here.highest and sequence > here.highest_copy
         if in_order and sequence in self._late and self._displaced.add(sequence):
             here.highest_copy = sequence
@@ -332,7 +333,7 @@ class Sequences:
         return self._count
 
     def add(self, sequence: int) -> bool:
-        """Add *sequence*. Return True if it is new."""
+        """Add *sequence*; return True if *sequence* is new."""
         number, bit = divmod(sequence, PIECE_BITS)
         piece = self._pieces.get(number)
         if piece is None:

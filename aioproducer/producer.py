@@ -27,7 +27,7 @@ from aioproducer.types import (
 )
 
 if TYPE_CHECKING:
-    # imported by the first call of send_many
+    # the first call of send_many imports these modules
     from aioproducer._core.intake.many import OrderedCalls
     from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponsePartition
     from aioproducer.errors.send_many import SendManyResult
@@ -43,14 +43,14 @@ class Producer(Transactional):
     no event loop and no network, so a producer may be created at module level.
 
     Raises:
-        ConfigError: an option is unknown, out of range, or contradicts another.
+        ConfigError: an option is unknown, out of range, or contradicts another option.
     """
 
     def __init__(self, bootstrap_servers: str | Sequence[str], **options: Unpack[ProducerOptions]) -> None:
         try:
             config = ProducerConfig(bootstrap_servers=bootstrap_servers, **options)
         except ConfigError:
-            del options  # this frame goes into the traceback
+            del options  # the traceback refers to this frame
             raise
         self._begin(config)
 
@@ -66,7 +66,7 @@ class Producer(Transactional):
                 " ProducerConfig.from_mapping creates one from a mapping"
             )
         producer = cls.__new__(cls)
-        producer._begin(config)  # noqa: SLF001 - our own
+        producer._begin(config)  # noqa: SLF001 - a method of this class
         return producer
 
     async def send(
@@ -80,7 +80,7 @@ class Producer(Transactional):
         timestamp_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> RecordMetadata:
-        """Send one record, wait until the broker has acknowledged the record, and return its metadata.
+        """Send one record, wait until the broker has acknowledged the record, and return the record's metadata.
 
         Args:
             topic: name of the topic.
@@ -120,14 +120,14 @@ class Producer(Transactional):
         timestamp_ms: int | None = None,
         timeout_s: float | None = None,
     ) -> RecordFuture:
-        """Append one record and return the Future of its `RecordMetadata`. The arguments are those of `send`.
+        """Append one record and return the Future of its `RecordMetadata`. `enqueue` takes the arguments of `send`.
 
         Waits for metadata, async serializers and memory (at most `max_block_ms` together). After the append the call yields
         to the event loop at times, so a loop of calls does not block other tasks. The Future has the result or error of the
         acknowledgement, at the latest after `delivery_timeout_ms` from the call, or after *timeout_s* seconds. The Future works as an
-        `asyncio.Future`; with the accelerator it has a type of its own. Cancelling the call before the append withdraws the
-        record. Cancelling the Future ends only the Future, and the record is sent. The failures of a batch are logged once,
-        so a Future need not be awaited.
+        `asyncio.Future`; with the accelerator, the Future has its own type. Cancelling the call before the append withdraws
+        the record. Cancelling the Future ends only the Future, and the record is sent. The failures of a batch are logged
+        once, so a Future need not be awaited.
 
         Raises: the errors of `send` before the append. Later errors are in the Future.
         """
@@ -158,7 +158,7 @@ class Producer(Transactional):
         Raises:
             BufferFull: no memory is free for the record, or earlier calls for the topic are waiting.
             MetadataUnavailable: the topic is unknown; its metadata is requested.
-            TypeError: a serializer is async; also the errors of `send`.
+            TypeError: a serializer is async, or `send` would raise TypeError.
             ValueError, ProducerError: the errors of `send` before the append.
         """
         outcome = self._intake.append(self._receipts, topic, value, key, partition, headers, timestamp_ms)
@@ -185,16 +185,16 @@ class Producer(Transactional):
             topic: name of the topic.
             values: one value per record.
             keys: one key per record. All columns have the same length.
-            headers: the headers of each record, as `send` takes them.
+            headers: the headers of each record, in the forms that `send` accepts.
             timestamps_ms: one timestamp per record; None for the current time.
             partitions: one partition per record; None for the partitioner's choice.
-            common_headers: headers in front of each record's own.
+            common_headers: headers of all records, in front of each record's own headers.
             partition: partition of all records.
             timeout_s: time limit for each record's outcome, in seconds from the call.
 
         Order within a partition is the order of *values*. Records are appended in chunks that fit memory, and each
-        chunk waits at most `max_block_ms` for memory. Records of other calls may come between chunks. The call never
-        lingers. A record that cannot be serialized or is too large fails alone. A cancelled call appends no further
+        chunk waits at most `max_block_ms` for memory. Records of other calls may come between chunks. The records never
+        linger. A record that cannot be serialized or is too large fails alone. A cancelled call appends no further
         records; appended records are sent.
 
         Raises:
@@ -214,12 +214,12 @@ class Producer(Transactional):
         )
 
     async def flush(self, timeout_s: float | None = None) -> None:
-        """Send every appended record without lingering, and wait for the outcome of each.
+        """Send every appended record without lingering, and wait for the outcome of each record.
 
-        Returns after the done callbacks of the records' Futures have run. Cancelling ends only the waiting.
+        Returns after the done callbacks of the records' Futures have run. Cancelling ends only the wait.
 
         Raises:
-            TimeoutError: (the builtin) records have no outcome after *timeout_s* seconds.
+            TimeoutError: (the builtin) some records have no outcome after *timeout_s* seconds.
         """
         engine = self._started()
         engine.intake.check_loop()
@@ -249,7 +249,7 @@ class Producer(Transactional):
     async def cluster(self) -> ClusterDescription:
         """Request and return the brokers of the cluster, and all topics with their partitions, leaders and replicas.
 
-        In a large cluster the response is large, so call this rarely.
+        In a large cluster the response is large, so call `cluster` rarely.
 
         Raises:
             ConnectionFailed: no broker answered within `request_timeout_ms`.
@@ -280,9 +280,9 @@ class Producer(Transactional):
     def metrics(self) -> dict[str, dict[Any, Any]]:
         """Return Kafka's metrics, spelled with `_`: `{"producer": {…}, "topics": {name: {…}}, "nodes": {id: {…}}}`.
 
-        Counters count since the start; rates, averages and maxima are those of the last 30 to 60 s. An average or
-        maximum without events is None. The call is cheap, and the only method that any thread may call. Before `start` has
-        returned the dicts are empty; after `close` the last numbers stay.
+        Counters count since the start; rates, averages and maxima describe the last 30 to 60 s. An average or maximum
+        without events is None. `metrics` is cheap, and the only method that any thread may call. Before `start` has
+        returned, the dicts are empty; after `close`, the last numbers stay.
         """
         # If starting fails, the next attempt counts from 0.
         if self._engine is None or self._state is State.STARTING:
@@ -290,7 +290,7 @@ class Producer(Transactional):
         return self._engine.report()
 
     def _traffic(self) -> Traffic:
-        """Return totals since the start; any thread may call."""
+        """Return totals since the start; any thread may call `_traffic`."""
         return Traffic() if self._engine is None else self._engine.metrics.traffic()
 
     @property
@@ -305,7 +305,7 @@ class Producer(Transactional):
         return await self._sending().many.send_columns(topic, values, ordered=ordered, **more)
 
     def _limited_intake(self, timeout_s: float) -> Intake:
-        """Return the intake for a call with *timeout_s*, after checks that the append makes of other calls."""
+        """Return the intake for a call with *timeout_s*, after the checks that `append` makes for other calls."""
         intake = self._sending().intake
         intake.check_loop()
         check_timeout(timeout_s)

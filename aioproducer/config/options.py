@@ -1,6 +1,6 @@
 """All options: name, accepted and stored types, default, and meaning."""
 
-# ruff: noqa: I002 - as in security_options.py
+# ruff: noqa: I002 - typing would compile each annotation of a TypedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -104,14 +104,14 @@ class ProducerOptions(SecurityOptionsGiven, total=False):
 
 
 def level(codec: Codec, besides: int | None = None) -> Integer:
-    """The compression levels of *codec*."""
+    """Return the kind of an option for the compression levels of *codec*; *besides* is one more accepted value."""
     levels = LEVELS[codec]
     return Integer(levels[0], levels[-1], besides=besides)
 
 
 @has_options
 class Options(SecurityOptions):
-    """Kafka's names with `_` for `.`, and the defaults of Kafka 4. Each value has one stored form."""
+    """Options with Kafka's names (`_` for `.`) and the defaults of Kafka 4. Each value has one stored form."""
 
     bootstrap_servers: tuple[str, ...] = field(
         metadata={

@@ -3,7 +3,7 @@
 # Each start of a producer imports this module and options.py. `from __future__ import annotations` is missing, because
 # typing would compile each annotation of a TypedDict. ProducerConfig has its own `__repr__` and `__eq__`, because
 # dataclasses would generate and compile methods with a hundred names for two classes.
-# ruff: noqa: I002 - see above
+# ruff: noqa: I002 - typing would compile each annotation
 import os
 from collections.abc import Sequence
 from dataclasses import fields
@@ -42,7 +42,7 @@ from aioproducer.config.object_kinds import (
     Words,
 )
 
-if TYPE_CHECKING:  # rarely needed, and slow to import
+if TYPE_CHECKING:  # modules that are rarely needed, and slow to import
     from aioproducer._core.security.mechanism import MechanismFactory
     from aioproducer._core.security.oauthbearer import TokenProvider
     from aioproducer._core.security.passwords import CredentialsCallable
@@ -270,7 +270,7 @@ def parts_of_protocol(options: SecurityOptions) -> tuple[bool, bool]:
 
 
 def warn_of_unused(options: SecurityOptions) -> None:
-    """Log a warning for each option without effect on the security protocol. A JVM client logs no such warning."""
+    """Log a warning for each option that has no effect under `security_protocol`. A JVM client logs no such warning."""
     tls, sasl = parts_of_protocol(options)
     for each in fields(SecurityOptions):
         prefix = each.name.partition("_")[0]

@@ -1,4 +1,4 @@
-"""The exactly-once protocol for any number of tasks: requests to Kafka and their order. Pure: `Kafka` is an interface.
+"""The exactly-once protocol for any number of tasks: requests to Kafka and their order, without I/O.
 
 Each task leaves its transaction open. The driver writes the list of the batch's transactions to a log, in a transaction
 whose commit is the decision. Then the driver commits the listed transactions and notes the end of the batch. A new driver
@@ -6,7 +6,7 @@ completes decided batches and aborts the remaining transactions.
 
 The protocol is exact for these reasons:
 
-- The epoch of the driver's id is its generation. Planning takes the next epoch, so a replaced driver cannot decide.
+- The epoch of the driver's id is the driver's generation. Planning takes the next epoch, so a replaced driver cannot decide.
 - Ids of tasks contain the run of their driver and of their query. Tasks and commits of an earlier run cannot use the ids
   of a new run.
 - Decided transactions are ended before any id is fenced.
@@ -35,9 +35,9 @@ class End(Enum):
 
     COMMITTED = 1
     LOST = 2
-    """Aborted, because it timed out or was fenced."""
+    """The transaction was aborted, because it timed out or was fenced."""
     UNKNOWN = 3
-    """The coordinator has no outcome; the log of the written partition may have it."""
+    """The coordinator has no outcome; the log of the written partition may have the outcome."""
 
 
 class TransactionInfo(NamedTuple):
@@ -66,7 +66,7 @@ class Kafka(Protocol):
     """Requests to Kafka. A request that raised may have taken effect."""
 
     async def take_over(self, name: str) -> PreparedTransaction:
-        """Take the next epoch of an id (InitProducerId)."""
+        """Take the next epoch of the transactional id *name* (InitProducerId)."""
 
     async def succeed(self, driver: PreparedTransaction) -> bool:
         """Take the next epoch and return True if *driver* still owns the id."""
@@ -78,10 +78,10 @@ class Kafka(Protocol):
         """Return the first offset of the log at the last `decisions`; above 0 if records were removed."""
 
     async def write(self, driver: PreparedTransaction, entries: Sequence[Entry]) -> PreparedTransaction:
-        """Write and commit under the epoch of *driver*; return the epoch for the next write."""
+        """Write and commit *entries* under the epoch of *driver*; return the epoch for the next write."""
 
     async def commit(self, shares: Sequence[Share]) -> Mapping[Share, End]:
-        """Commit transactions."""
+        """Commit the transactions of *shares*; return the outcome of each transaction."""
 
     async def outcome_in_log(self, share: Share) -> End:
         """Return the outcome of *share* from the log of its partition."""
@@ -96,13 +96,13 @@ class Kafka(Protocol):
         """Take the next epoch of each id; open transactions are aborted."""
 
     def now_ms(self) -> int:
-        """Return the time."""
+        """Return the current time in milliseconds since the epoch."""
 
 
 async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
     """Write the first use of a prefix to the log, before any other transactional id of the prefix is used.
 
-    So if a coordinator has an id of the prefix, and the log has no record of the prefix, the log was lost.
+    If a coordinator has an id of the prefix, and the log has no record of the prefix, the log was therefore lost.
 
     Raises: DeliveryError: records of the log were removed.
     """
@@ -123,7 +123,7 @@ async def begin(kafka: Kafka, delivery: ExactlyOnce) -> None:
 
 
 async def all_decisions(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decided]:
-    """Return the last decision on each query or job. Call `begin` before.
+    """Return the last decision on each query or job. Call `begin` before `all_decisions`.
 
     Raises: DeliveryError: decisions can have been lost.
     """
@@ -140,7 +140,7 @@ async def all_decisions(kafka: Kafka, delivery: ExactlyOnce) -> dict[str, Decide
 
 
 async def check_log(kafka: Kafka, delivery: ExactlyOnce) -> None:
-    """Check the log as planning does, and write nothing. Raises: DeliveryError: decisions can have been lost."""
+    """Check the log as `plan` does, and write nothing. Raises: DeliveryError: decisions can have been lost."""
     if _was_used(await _known(kafka, delivery), delivery):
         await all_decisions(kafka, delivery)
     else:
@@ -150,8 +150,8 @@ async def check_log(kafka: Kafka, delivery: ExactlyOnce) -> None:
 async def plan(kafka: Kafka, delivery: ExactlyOnce, run: str) -> Plan:
     """Take over as the driver: complete decided batches, and abort other transactions.
 
-    Raises: BatchLost: a part of a decided batch is lost. DeliveryError: another driver has replaced this one, or the log
-        has lost decisions.
+    Raises: BatchLost: a part of a decided batch is lost. DeliveryError: another driver has replaced this driver, or the
+        log has lost decisions.
     """
     await begin(kafka, delivery)
     driver = await kafka.take_over(delivery.driver_id)
@@ -192,10 +192,10 @@ async def choose_id(
 async def decide(
     kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch: BatchId, shares: Sequence[Share]
 ) -> None:
-    """Decide that *batch* consists of *shares*, and commit them.
+    """Decide that *batch* consists of *shares*, and commit *shares*.
 
-    Raises: BatchLost: the batch is decided, and part of it is lost. After other errors the decision is missing or
-        unknown; the next planning determines it.
+    Raises: BatchLost: the batch is decided, and a part of the batch is lost. After other errors the decision is missing
+        or unknown; the next planning determines the decision.
     """
     await _check_open(kafka, batch, shares)
     driver = await kafka.write(planned.driver, decision(delivery.prefix, batch, Guarantee.LOG, shares))
@@ -214,7 +214,7 @@ async def abort_batch(kafka: Kafka, delivery: ExactlyOnce, planned: Plan, batch:
 
 
 async def not_committed(kafka: Kafka, last: Decided) -> dict[Share, End]:
-    """Commit the decided transactions (repeatable). Return the lost transactions and those with unknown outcome."""
+    """Commit the decided transactions (repeatable). Return the transactions that are lost or have an unknown outcome."""
     ends = dict(await kafka.commit(last.shares))
     for share, end in ends.items():
         if end is End.UNKNOWN:
@@ -241,7 +241,7 @@ async def missing(
                 found[name] = last.number, ends
     if driver is not None:
         await kafka.write(driver, begun(delivery.prefix, await kafka.removed()))
-        await kafka.take_over(delivery.driver_id)  # as in `begin`: the next planning reads the record
+        await kafka.take_over(delivery.driver_id)  # waits for the commit marker of the write
     return found
 
 

@@ -1,4 +1,4 @@
-"""Messages of tasks to the driver, and the driver's log events about them."""
+"""Messages of tasks to the driver, and the driver's log events about these messages."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Messages: TypeAlias = Iterable[WriterCommitMessage | None]
 
 
 LISTED: Final = 100
-"""Maximum number of partitions of a task, and of a log line, whose offsets are listed: 24 bytes each in a report."""
+"""Maximum number of partitions of a task, and of a log line, whose offsets are listed: 24 bytes per partition."""
 NAME_CHARS: Final = 100
 CONNECT_PREFIX: Final = "Spark Connect - "
-"""Beginning of the description that Spark Connect gives to a job; the plan follows, and no name."""
+"""Beginning of the description that Spark Connect gives to a job, with the plan and without a name."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,24 @@ class BadRows:
     topic: str
     """Topic of the dead letters."""
     reason: str
-    """Reason for the first of these rows."""
+    """Reason why the first bad row cannot be sent."""
 
 
 @dataclass(frozen=True)
 class TaskReport(WriterCommitMessage):
     """Report of one attempt of a task whose rows are all acknowledged.
 
-    Spark fails a job whose reports exceed `spark.driver.maxResultSize`, after the rows are written. So a report lists the
-    offsets of at most `LISTED` partitions.
+    Spark fails a job whose reports exceed `spark.driver.maxResultSize`, after the rows are written. A report therefore lists
+    the offsets of at most `LISTED` partitions.
     """
 
     query_id: str | None
-    """The streaming query, the same over restarts from its checkpoint; None for a batch."""
+    """Id of the streaming query, unchanged by restarts from its checkpoint; None for a batch."""
     rows: int
     bytes: int
-    """Size of keys and values."""
+    """Size of keys and values, in bytes."""
     bad: BadRows | None = field(default=None, kw_only=True)
-    """None without such rows."""
+    """Rows that cannot be sent; None without bad rows."""
     unchecked: tuple[str, ...] = field(default=(), kw_only=True)
     """Topic, and the error of reading its time limits; empty if the limits were read."""
     name: str = field(default="", kw_only=True)
@@ -82,23 +82,23 @@ class _OpenReport(TaskReport):
 
     batch: BatchId
     last: Decided | None = field(default=None, kw_only=True)
-    """The decision before this batch, under the same prefix."""
+    """The last decision on the query or job before this batch."""
 
 
 @dataclass(frozen=True)
 class Prepared(_OpenReport):
-    """Report of the only task of a batch, whose transaction is open."""
+    """Report of a task with an open transaction; the task is the only task of its batch."""
 
     transaction: PreparedTransaction
 
 
 @dataclass(frozen=True)
 class Shared(_OpenReport):
-    """Report of one of any number of tasks, whose transaction is open."""
+    """Report of a task with an open transaction; its batch may have any number of tasks."""
 
     share: Share
     planned: Plan
-    """Plan of the batch; the committing process may be another than the planning process."""
+    """Plan of the batch, for a driver process that commits and has not planned."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class _DriverLog(Log):
     """Log that configures its logger before an event, so that log lines reach the driver's standard error or Spark's log.
 
     Spark runs a data source in its own process, where users cannot configure logging, so INFO would be lost. If Spark
-    collects the log (spark.sql.pyspark.worker.logging.enabled), it adds a handler but sets no level.
+    collects the log (spark.sql.pyspark.worker.logging.enabled), Spark adds a handler without a level.
     """
 
     __slots__ = ()
@@ -150,7 +150,7 @@ class _DriverLog(Log):
 log: Final = _DriverLog(logger.name)
 
 
-@functools.cache  # once in each process: every micro-batch is planned
+@functools.cache  # logs once per process: every micro-batch is planned
 def log_topic_unchecked(topic: str, reason: str) -> None:
     """Log that the settings of the topic of decisions could not be checked."""
     log.warning("spark.decision_topic.unchecked topic=%s reason=%s", topic, reason)

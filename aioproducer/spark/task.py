@@ -65,7 +65,7 @@ class Task:
     def run(self, batches: Iterable[pa.RecordBatch], *, replays: bool = True) -> WriterCommitMessage:
         """Send all rows, and report acknowledged rows. With exactly-once delivery, the transaction stays open.
 
-        If *replays* is False, the same batch is not written twice within one run of a query.
+        If *replays* is False, Spark rewrites a batch only in another run of the query.
 
         Raises:
             SendTableError: a row failed; records of other rows stay in Kafka.
@@ -95,8 +95,8 @@ class Task:
     ) -> WriterCommitMessage:
         """Write the rows of the only task of *batch*, unless the batch is committed.
 
-        Before the task reads the log, it initializes the transactional id, which ends all earlier transactions of the id. So
-        the log has every decision.
+        Before the task reads the log, it initializes the transactional id, which ends all earlier transactions of the id. The
+        log then has every decision.
         """
         context = _context()
         if context.partitionId() > 0:
@@ -123,7 +123,7 @@ class Task:
         *,
         replays: bool,
     ) -> WriterCommitMessage:
-        """Write the rows of this task, one of any number, unless *batch* is decided."""
+        """Write the rows of this task, one of any number of tasks, unless *batch* is decided."""
         context = _context()
         last = planned.decided.get(batch.name)
         if must_skip(last, batch, delivery.guarantee, replays=replays):
@@ -154,7 +154,7 @@ class Task:
     def _prepared(
         self, rows: Iterable[pa.RecordBatch], producer: Producer
     ) -> tuple[Sent, PreparedTransaction]:
-        """Send *rows* in a transaction, and leave it open."""
+        """Send *rows* in a transaction, and leave the transaction open."""
         host = worker()
         transaction = host.submit(producer.begin_transaction()).result()
         sent = self._sent(rows, producer)
@@ -179,7 +179,7 @@ class Task:
 
 
 def _without_empty(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
-    """Return *batches* from the first with rows on; None if all are empty."""
+    """Return *batches* from the first batch with rows on; None if all batches are empty."""
     first = next((each for each in batches if each.num_rows), None)
     # the chain frees a batch, up to gigabytes, once its rows are sent
     return None if first is None else chain([first], batches)
