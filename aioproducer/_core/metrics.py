@@ -1,6 +1,6 @@
 """Counters per topic, node and call, and their report under Kafka's names (with `_` for `-`; see docs/metrics.md).
 
-Batches, requests and connections write counters, not single records, so counting is always on. Counters only grow.
+Batches, requests and connections write counters. A record writes no counter, so counting is always on. Counters only grow.
 `report` derives rates and averages from the growth since the last two windows of 30 s began. The writer begins a new
 window, without a timer: an idle counter costs nothing, and a read by any thread changes nothing.
 

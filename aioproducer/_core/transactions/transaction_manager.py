@@ -220,8 +220,8 @@ def _settled_by_an_abort(api: Api, error: BrokerError, version: int) -> bool:
     """Return True if an abort, possibly with a new epoch, suffices where the JVM client fails for good."""
     match error:
         case InvalidTxnState() if version >= ADDED_BY_PRODUCE:
-            # InvalidTxnState refuses only the commit of a transaction that timed out. The coordinator has aborted this
-            # transaction, and a second abort returns the next epoch (KAFKA-20785).
+            # The coordinator returns InvalidTxnState only for the commit of a transaction that timed out. The coordinator
+            # has aborted this transaction, and a second abort returns the next epoch (KAFKA-20785).
             return api is Api.COMMIT
         case InvalidTxnState():
             # The coordinator has no transaction to abort, because the request to add the first partition was refused, or
