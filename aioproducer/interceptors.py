@@ -53,7 +53,7 @@ class HasOnSend(Protocol):
     """An interceptor with at least `on_send`."""
 
     def on_send(self, record: ProducerRecord, /) -> ProducerRecord:
-        """See `Interceptor`."""
+        """See `Interceptor.on_send`."""
         ...
 
 
@@ -67,7 +67,7 @@ class HasOnAcknowledgement(Protocol):
         topic_partition: TopicPartition,
         /,
     ) -> None:
-        """See `Interceptor`."""
+        """See `Interceptor.on_acknowledgement`."""
 
 
 class HasOnAcknowledgementWithHeaders(Protocol):
@@ -81,7 +81,7 @@ class HasOnAcknowledgementWithHeaders(Protocol):
         headers: Headers,
         /,
     ) -> None:
-        """See `Interceptor`."""
+        """See `Interceptor.on_acknowledgement`."""
 
 
 class HasOnAcknowledgementWithLatency(Protocol):
@@ -96,14 +96,14 @@ class HasOnAcknowledgementWithLatency(Protocol):
         latency_s: float | None,
         /,
     ) -> None:
-        """See `Interceptor`."""
+        """See `Interceptor.on_acknowledgement`."""
 
 
 class HasClose(Protocol):
     """An interceptor with at least `close`."""
 
     def close(self) -> None:
-        """See `Interceptor`."""
+        """See `Interceptor.close`."""
 
 
 AnyInterceptor: TypeAlias = (

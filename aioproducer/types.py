@@ -13,7 +13,7 @@ HeadersInput = (
     Sequence[tuple[str, bytes | bytearray | memoryview | None]]
     | Mapping[str, bytes | bytearray | memoryview | None]
 )
-"""Headers as an argument. The call copies them."""
+"""Headers as an argument. The call copies the headers."""
 
 
 _SHOWN: Final = 64
@@ -27,7 +27,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
     def __str__(self) -> str:
-        """Return `topic-partition`, as Kafka's logs write it."""
+        """Return `topic-partition`, as in Kafka's logs."""
         return f"{self.topic}-{self.partition}"
 
 

@@ -95,7 +95,7 @@ class Source:
 
 
 def _slices(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield all rows in large batches, also from a table with small chunks."""
+    """Yield all rows of *table* in large batches, even if *table* has small chunks."""
     for start in range(0, table.num_rows, PIECE_ROWS):
         yield from table.slice(start, PIECE_ROWS).combine_chunks().to_batches()
 

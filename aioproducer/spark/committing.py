@@ -208,7 +208,7 @@ def _decide(settings: ProducerSettings, delivery: ExactlyOnce, shared: list[Shar
 def _commit_single(settings: ProducerSettings, delivery: ExactlyOnce, prepared: list[Prepared]) -> None:
     """Commit the only task's transaction, which includes the decision."""
     report = prepared[0]
-    if len(prepared) > 1:  # tasks check the number of transactions before
+    if len(prepared) > 1:  # the tasks have checked the number of transactions
         raise DeliveryError(f"{report.batch} has {len(prepared)} transactions, not one")
     entries = decision(delivery.prefix, report.batch, delivery.guarantee)
     worker().submit(commit_with(report.transaction, entries, settings)).result()
@@ -282,7 +282,7 @@ def _is_missing(topic: MetadataResponseTopic) -> bool:
     code = topic.error_code
     if code == UnknownTopicOrPartition.code:
         return True
-    # With operations of 0 or less, the broker does not report operations.
+    # If `topic_authorized_operations` is 0 or less, the broker reports no operations.
     if code == TopicAuthorizationFailed.code or (
         not code
         and topic.topic_authorized_operations > 0

@@ -21,7 +21,7 @@ if sys.platform != "win32":
     import resource
 
 BUFFER_SHARE: Final = 32
-"""Divisor of the limit for the producer's buffer: 500 MiB allow 15 MiB, and 1 GiB allows Kafka's default of 32 MiB."""
+"""Divisor of the limit for the producer's buffer: 500 MiB gives 15 MiB, and 1 GiB gives Kafka's default of 32 MiB."""
 STACK_BYTES: Final = 2 * 1024 * 1024
 """Stack size of the thread of the event loop, in bytes; the default of Linux is 8 MiB."""
 M_MMAP_THRESHOLD: Final = -3
@@ -108,7 +108,7 @@ def limited_address_space() -> Iterator[None]:
 
 
 def _keep_from_arena(limit: int) -> None:
-    """Lower *limit* so that no arena fits above the present size of the process, if an arena would use most of the rest.
+    """Lower *limit* so that no arena fits above the present size of the process, if an arena would use most of the free space.
 
     Without space for an arena, mimalloc maps only the few KiB that Spark needs.
     """

@@ -73,7 +73,7 @@ class AioProducerSource(datasource.DataSource):
         raise _not_implemented(ONLY_WRITES)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return a reader that raises PySparkNotImplementedError as the query starts.
+        """Return a reader that raises PySparkNotImplementedError when the query starts.
 
         If `streamReader` raised the error, PySpark 4.2 would show its own UnboundLocalError.
         """

@@ -22,7 +22,7 @@ from aioproducer.types import Headers
 def python_split_columns(
     columns: Sequence[Sequence[Any]], chosen: Sequence[Hashable]
 ) -> dict[Any, list[Sequence[Any]]]:
-    """Return, for each value in *chosen*, its rows of all *columns*; *chosen* has one value per row."""
+    """Return the rows of all *columns* for each value in *chosen*, which has one value per row."""
     indices: defaultdict[Any, list[int]] = defaultdict(list)
     deque(map(list.append, map(indices.__getitem__, chosen), count()), maxlen=0)  # `deque` loops in C
     split = {}
@@ -78,7 +78,7 @@ class Rows:
         return self._each(pick or (lambda column: [column[index] for index in indices]))
 
     def by_partition(self, chosen: Sequence[int]) -> dict[int, Rows]:
-        """Return the rows by partition, ordered by the first row of each; *chosen* has the partition of each row."""
+        """Return the rows by partition, in the order of first rows per partition; *chosen* has each row's partition."""
         columns: list[Sequence[Any]] = []
 
         def collect(column: Sequence[Any]) -> Sequence[Any]:
@@ -198,7 +198,7 @@ class CallWaiters:
             self._drop_call(self.call)
 
     def take(self, indices: Sequence[int]) -> CallWaiters:
-        """Return waiters for the positions at *indices*. Once all positions are taken, this object is not used any more."""
+        """Return waiters for the positions at *indices*. Once all positions are taken, these `CallWaiters` are unused."""
         taken = CallWaiters(self.call, [self.positions[index] for index in indices], self.batch)
         if self.call is not None:
             self.call.live.pop(self, None)

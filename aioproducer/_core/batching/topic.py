@@ -28,7 +28,7 @@ IMPROVING_STEP_BYTES: Final = 16_384
 DETERIORATING_STEP: Final = 0.05
 """Smallest increase of the estimated compression ratio after a batch that compressed worse, as in the JVM client."""
 RATE_MARGIN: Final = 1.05
-"""Margin on the estimated compression ratio. A batch that compresses worse by the factor `RATE_MARGIN` keeps its limits.
+"""Margin on the estimated compression ratio. A batch keeps its limits up to a ratio of `RATE_MARGIN` times the estimate.
 
 The estimate falls by at most `RATE_MARGIN` per batch, so batches of alternating compressibility keep their limits.
 """
@@ -70,7 +70,7 @@ class BatchLimits:
         """Maximum size of a batch."""
         self.capped_until: float = math.inf
         self.rate: float = 1.0
-        """Estimated ratio of the size as sent to the size that appends count."""
+        """Estimated ratio of the size as sent to the size before compression, with the margin."""
         self.cap: float = math.inf
         """Maximum size of a batch as sent, after the broker refused larger batches; infinity without a refusal."""
         self._accepted = 0
@@ -421,7 +421,7 @@ class TopicQueues(TopicFields):
     def _choice(self) -> Sequence[int]:
         """Return the partitions for records without a key.
 
-        First partitions of stalled leaders, then partitions led outside the client's rack are left out, unless none remain.
+        The choice leaves out partitions of stalled leaders, then partitions led outside the client's rack, unless none remain.
         """
         choice = self.available
         if self._stalled is not None and (stalled := self._stalled()):

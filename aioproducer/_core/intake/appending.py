@@ -161,7 +161,7 @@ class WaitingCall(QueuedCall):
         return contents
 
     async def reserve(self, size: int) -> int:
-        """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call has appended.
+        """Wait for *size* bytes of `buffer_memory` and return *size*; return 0 if another call did the append.
 
         An earlier call that is back in the queue before the memory is free appends first. Raises: BufferTimeout.
         """
@@ -252,7 +252,7 @@ class PendingAppend(WaitingCall):
         self.place: Place | None = None
         """The record's place at its append; None before the append."""
         self.awaits: SerializerAwaits | None = None
-        """Awaitable of a serializer that was called outside the call's turn."""
+        """Awaitable of a serializer that was called outside the call's turn; None without an awaitable."""
         self.contents: Contents | None = None
         """Results of the serializers, if the call awaited them."""
 
@@ -346,4 +346,4 @@ class Begun(NamedTuple):
 
     record: PendingAppend
     waits: SerializerAwaits | None = None
-    """Awaitable that a serializer returned outside the call's wait; None if no serializer was called."""
+    """Awaitable that a serializer returned before the call waits for its turn; None if no serializer was called."""

@@ -77,7 +77,7 @@ class Pool:
         """The callables must not wait or raise.
 
         *on_connected* receives the id of a node once `get` returns its connection. *on_disconnected* receives the id of
-        a node after the loss of its connection or a failed attempt, and the error; None if the pool closed the
+        a node after the loss of its connection or a failed attempt, and the error, or None if the pool closed the
         connection.
         """
         self._settings = settings
@@ -95,7 +95,7 @@ class Pool:
         """True if the newest connection was to a broker with ApiVersions v5."""
         self._open: set[Connection] = set()  # includes retired connections with calls in flight
         self._tasks: set[asyncio.Task[None]] = set()
-        # futures of closed connections whose sockets are still open
+        # `_closing_sockets` has futures of closed connections whose sockets are still open.
         self._closing_sockets: set[asyncio.Future[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -200,7 +200,7 @@ class Pool:
         return None if node is None else node.next_attempt_at
 
     def last_error(self, node_id: int) -> ProducerError | None:
-        """Return the error of the last connection attempt or connection; None once the node is connected."""
+        """Return the error of the last failed attempt or lost connection; None once the node is connected."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
 

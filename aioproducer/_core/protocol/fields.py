@@ -132,7 +132,7 @@ def struct(cls: type[T]) -> type[T]:
 
 
 COMPILED_AFTER: Final = 8
-"""Number of instances before a struct compiles its constructor. A compilation takes as long as 50 calls of the first `__init__`."""
+"""Number of instances before a struct compiles its constructor. A compilation takes as long as the creation of 50 instances."""
 
 
 def _constructor_of_few(specs: Mapping[str, FieldSpec]) -> Callable[..., None]:
@@ -274,7 +274,7 @@ def _run_writer(names: Sequence[str], specs: Sequence[FieldSpec]) -> Writer:
 
 
 def _tags_writer(present: Sequence[_Named], version: int) -> Writer | None:
-    """Return the writer of the tagged fields, sorted by tag, which omits fields with their default."""
+    """Return the writer of the tagged fields, sorted by tag. The writer omits fields with their default."""
     fields = sorted(
         (spec.tag, attrgetter(name), spec.default(), _writer(spec, version, flexible=True))
         for name, spec in present

@@ -45,7 +45,7 @@ class AwsMskIam(SaslClient):
         credentials: Callable[[], AwsCredentials],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """*credentials* is called in a thread, because it may call a service."""
+        """*credentials* is called in a thread, because the callable may call a service."""
         super().__init__()
         self._credentials = credentials
         self._now = now

@@ -62,7 +62,7 @@ class Credentials:
         return self._next is not None
 
     async def pair(self) -> Login:
-        """Return user name and password. Raises: Refused if there are none."""
+        """Return user name and password. Raises: Refused if the callable has never returned a valid pair."""
         if self._next is not None:
             login, self._next = self._next, None
             return login
@@ -107,7 +107,7 @@ class _PasswordClient(SaslClient):
         self._credentials = credentials
 
     async def _pair(self) -> Login:
-        """Return the credentials of this login. Raises: Refused, also for an empty user name or password."""
+        """Return the credentials of this login. Raises: Refused without credentials, or if one is empty."""
         self.proof = login = await self._credentials.pair()
         if not login.username or not login.password:
             raise Refused("user name and password may not be empty")

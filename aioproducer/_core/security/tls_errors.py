@@ -265,7 +265,7 @@ async def shown_chain(
 def presented_chain(ssl_object: Any) -> tuple[PeerCertificate, ...]:
     """Return the certificates that the peer of *ssl_object* presented; () if one certificate is malformed.
 
-    The object inside `SSLObject` has certificates that OpenSSL decoded, even without a verification.
+    The object inside `SSLObject` has certificates decoded by OpenSSL, including unverified certificates.
     """
     try:
         chain = ssl_object._sslobj.get_unverified_chain() or ()  # noqa: SLF001 - the public method returns only bytes, from Python 3.13 on

@@ -150,7 +150,7 @@ class Administration:
     async def list(
         self, pattern: str | None, states: Sequence[str], longer_than_ms: int | None
     ) -> list[TransactionListing]:
-        """Return the transactional ids of all brokers, sorted by id."""
+        """Return the transactional ids of all brokers that match the filters, sorted by transactional id."""
         request = ListTransactionsRequest(
             state_filters=list(states),
             duration_filter=-1 if longer_than_ms is None else longer_than_ms,

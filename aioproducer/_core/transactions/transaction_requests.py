@@ -1,4 +1,4 @@
-"""The requests of a transaction, in the versions that match its transaction.version, and the errors of its calls."""
+"""Requests of a transaction, in versions that match its `transaction.version`, and errors of transaction calls."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Ending:
         )
 
     def raise_outcome(self) -> None:
-        """Raise the error of a finished or given-up end."""
+        """Raise the error of a finished or given-up end; return if the end succeeded."""
         if self.given_up is not None:
             raise copy_of(self.given_up)
         if self.task.cancelled() and self.commits and self.is_out:
