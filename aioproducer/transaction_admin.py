@@ -77,9 +77,9 @@ class TransactionAdmin:
     ) -> None:
         """Commit or abort *prepared*. The call may be repeated until the transactional id is used again.
 
-        Returns once the coordinator has recorded the end; consumers that read committed records see them some
-        milliseconds later. A transaction without records ends as well (since Kafka 3.0). *timeout_s*: None is `max_block_ms`.
-        Cancelling ends the retries with an unknown outcome; another call returns the outcome.
+        Returns once the coordinator has recorded the end; consumers that read committed records receive the records of
+        the transaction some milliseconds later. A transaction without records ends as well (since Kafka 3.0).
+        *timeout_s*: None is `max_block_ms`. Cancelling ends the retries with an unknown outcome; another call returns the outcome.
 
         Raises:
             TransactionLost: a commit is certainly impossible, because the transaction timed out or was aborted.

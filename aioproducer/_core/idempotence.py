@@ -149,7 +149,7 @@ class PartitionSequences:
         self.needs_epoch_bump: bool = False
         """True after the assignment of a sequence that is missing in the log, or may be missing."""
         self.gap_at: tuple[int, ...] | None = None
-        """Position of the first batch whose sequence will never be in the log; None without one.
+        """Position of the first batch whose sequence will never be in the log; None without a gap.
 
         No later batch of the same identity can be in the log, because the broker refuses gaps.
         """
@@ -206,7 +206,7 @@ class PartitionSequences:
         """Return True if the batch in place *order*, with its *count* records, is in the log, because a later batch is.
 
         A broker leaves no gaps (KIP-98), unless it has forgotten the producer and accepts the first batch it receives.
-        After a leader has forgotten the producer, its log has lost its end, and has no room for the batch between the
+        The log of a leader that has forgotten the producer has lost its end, and has no room for the batch between the
         acknowledged batches. The room begins at the end of the newest acknowledged batch before *order*: the end of an
         older acknowledged batch may lie behind the new end of the log.
         """
@@ -287,7 +287,7 @@ class PartitionSequences:
         """Assign the next *count* sequences to a batch, directly after `may_assign` returned True."""
         if self.identity is None:
             raise AssertionError("assign() needs may_assign() to return True first")
-        # Two lines of BatchSequence(…) and add_to_sequence(…) without their frames: every batch gets a sequence.
+        # The next lines replace BatchSequence(…) and add_to_sequence(…), whose frames would cost time per batch.
         sequence: BatchSequence = _new_untracked(BatchSequence, (self.identity, self._next))
         self._next = (self._next + count) % _SEQUENCES
         return sequence
@@ -317,7 +317,7 @@ class Persistence:
 
     @property
     def possibly_persisted(self) -> bool:
-        """Value for errors of the batch; sequence refusals leave it True, as restarted leaders may forget a batch."""
+        """Value for errors of the batch; it stays True after refusals, because restarted leaders may forget a batch."""
         return self.possible or self._remains_possible
 
     def written(self) -> None:

@@ -72,7 +72,7 @@ class LogLimits:
     def over(self, event: str, subject: Subject, message: str, *args: object) -> bool:
         """Record the end of *event* for *subject*; return True if there was an occurrence since the last call of `over`.
 
-        The end is logged at INFO, as *message* with counts. The end of a flapping event is logged once it is steady.
+        The end is logged at INFO: *message* with counts. The end of a flapping event is logged once the recovery is steady.
         """
         episode = self._episodes.get(event, {}).get(subject)
         if episode is None or episode.over_at is not None:
@@ -124,7 +124,7 @@ class LogLimits:
             if not episodes:
                 del self._episodes[event]
         self._schedule_check()
-        for line in lines:  # all episodes are settled, because a handler may log one more event
+        for line in lines:  # lines are logged last, because a handler may log one more event
             line()
 
 

@@ -38,7 +38,7 @@ class MetricsPush:
         transactional_id: str | None,
         enabled: bool,
     ) -> None:
-        """*brokers* returns the ids of the known brokers; *report* returns all metrics, including those of *topics*."""
+        """*brokers* returns the ids of the known brokers; *report* returns all metrics, also the metrics of *topics*."""
         self._pool = pool
         self._brokers = brokers
         self._report = report

@@ -34,7 +34,7 @@ WITHOUT_EFFECT = frozenset(
     ssl.secure.random.implementation ssl.trustmanager.algorithm
     """.split()  # noqa: SIM905 - shorter than quoted names
 )
-"""Options of Kafka's producer without effect in aioproducer. From ProducerConfig of Kafka 4.4; a test compares both."""
+"""Options of Kafka's producer without effect in aioproducer. A test reads ProducerConfig of Kafka 4.4."""
 
 REFUSED: Mapping[str, str] = {
     "interceptor.classes": "Python cannot load Java classes; give Python objects as 'interceptors'",

@@ -27,7 +27,7 @@ class DeliveredRun(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of acknowledged records of one partition. Records of other calls may lie between them."""
+    """Offsets of acknowledged records of one partition. Records of other calls may lie between the offsets."""
 
     first: int
     """Lowest offset; -1 if all offsets are unknown."""

@@ -81,7 +81,7 @@ class KafkaPort:
         """Write and commit *entries* under the epoch of *driver*; return the epoch for the next write.
 
         Below `transaction.version` 2 a commit keeps the epoch and its sequences, which another producer cannot continue:
-        brokers would treat the first record of the producer as a duplicate. `write` then takes the next epoch.
+        brokers would treat the first record of that producer as a duplicate. `write` then takes the next epoch.
         """
         producer = await self._driver_producer(driver)
         try:

@@ -24,10 +24,10 @@ TIMESTAMP_COLUMN: Final = "timestampColumn"
 
 BATCH_BYTES: Final = 256 * 1024
 """Default of `kafka.batch.size`. Thousands of rows fill a batch at once, so larger batches than Kafka's 16 KiB cost no
-delay and save work here and on the broker."""
+delay and save work in the producer and on the broker."""
 
 BUFFER_NAMES: Final = frozenset(("buffer.memory", "buffer_memory", "queue.buffering.max.kbytes"))
-"""Names of the buffer's size. Without them, a limit of the process's memory bounds the buffer."""
+"""Names of the buffer's size. Without these options, a memory limit of the process bounds the buffer."""
 
 BATCH_NAMES: Final = frozenset(("batch.size", "batch_size", "max.batch.size", "max_batch_size"))
 REQUEST_NAMES: Final = ("max.request.size", "max_request_size", "message.max.bytes")

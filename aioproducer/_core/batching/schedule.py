@@ -152,7 +152,7 @@ class LatencyEstimate:
         self._since = now
 
     def estimated_delay_s(self, now: float) -> float:
-        """Return the delay of one more request: (requests + 1) × max(last service time, present service time)."""
+        """Return the delay of one more request: (requests + 1) × max(last service time, time on the present request)."""
         silent_s = now - self._since
         if self._unanswered:
             return (len(self._unanswered) + 1) * max(self._took_s, silent_s)
@@ -217,7 +217,7 @@ class Schedule:
         self.waiting: dict[int, float] = {}
         """Nodes with ready partitions, each with the time since which a batch waits to be drained."""
         self.lingering: OrderedDict[Batch, tuple[float, PartitionQueue, int]] = OrderedDict()
-        """End of the linger, queue and leader of each lingering batch. Lingers are equal, so the first batch is due first."""
+        """End of the linger, queue and leader of each lingering batch, ordered by the end of the linger."""
         self._lingering_for: defaultdict[int, dict[Batch, PartitionQueue]] = defaultdict(dict)
         """Lingering batches by the leader of their partition at the start of the linger."""
         self.busy: set[int] = set()
@@ -365,7 +365,7 @@ class Schedule:
         return [node_id for node_id, since in self.waiting.items() if since < at]
 
     def drain(self, node_id: int, now: float, max_bytes: int) -> list[Batch]:
-        """Take at most one batch per partition of *node_id*, up to *max_bytes* in total; at least one ready batch.
+        """Take at most one batch per partition of *node_id*, up to *max_bytes* in total, but at least one ready batch.
 
         A partition with more batches moves behind all ready partitions. Lingering batches that fit are taken as well.
         """

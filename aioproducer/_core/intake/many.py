@@ -160,7 +160,7 @@ class ManyIntake:
             if not sending.groups:
                 await self._prepare_chunk(sending)
             self._extend(sending)
-            # Limit of the bytes per turn: small calls stay together, and other calls wait for a short time.
+            # `patience` limits the bytes per turn: small calls stay together, and other calls wait for a short time.
             patience = max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
             while sending.groups and patience > 0:
                 sending.deadline = self._block_deadline(sending)  # each wait has its own deadline
@@ -194,7 +194,7 @@ class ManyIntake:
         self._accumulator.arrived(sending, taken - sum(len(group) for _, group in groups))
 
     async def _await_chunk(self, sending: _Sending) -> None:
-        """Pass the next rows through user code that awaits, row by row, for `USER_CODE_SLICE_S`; append while memory is free."""
+        """Pass rows through user code that awaits, row by row, for `USER_CODE_SLICE_S`; append rows while memory is free."""
         now, start = self._intake.loop.time, sending.taken
         until = now() + USER_CODE_SLICE_S
         while sending.taken < min(len(sending.rows), start + CHUNK_RECORDS) and not sending.groups:

@@ -10,7 +10,7 @@ Brokers lag behind each other. A response with the known id of a topic therefore
 
 A topic that was deleted and recreated has a new id (KIP-516), and its response replaces the whole known topic. A
 response without topic ids (before Kafka 2.8) also replaces the whole known topic: accepting an old leader costs one
-round trip, while a new leader would be ignored forever.
+round trip, while ignoring the response would hide a new leader forever.
 """
 
 # ruff: noqa: I002 - typing would compile each annotation of a NamedTuple at every start

@@ -49,7 +49,7 @@ class Split(NamedTuple):
 
 
 class FailRecords(NamedTuple):
-    """The broker refused the records in *messages*: these fail, and other records are retried unless *others_fail*."""
+    """The broker refused the records in *messages*: these records fail, other records are retried unless *others_fail*."""
 
     error: BrokerError
     messages: Mapping[int, str]

@@ -73,7 +73,7 @@ class MarkersPause:
         if waited_s is None:
             return
         self._ended_at = self._waited_s = None
-        if took_s < max(HELD_S, 2 * self._end_took_s):  # EndTxn was slow too, without markers
+        if took_s < max(HELD_S, 2 * self._end_took_s):  # no delay, or EndTxn was slow too
             self.seconds = self.seconds * PAUSE_DECAY if self.seconds >= SHORTEST_S else 0.0
         elif waited_s < LONGEST_S:
             waited_s = max(waited_s, self.seconds)  # some loops update their clock once a millisecond
