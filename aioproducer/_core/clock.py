@@ -25,7 +25,7 @@ TURN_AFTER_BYTES: Final = 2 * 1024 * 1024
 TURN_AFTER_RECORDS: Final = 5_000
 """Records that `enqueue` calls may append before they yield: 600 KB of values of 100 bytes, which take 2 ms.
 
-The compression ratio multiplies the number of records: earlier yields cost worker threads more waits for the GIL."""
+The count of compressed records is multiplied by their ratio: earlier yields cost worker threads more waits for the GIL."""
 ITERATIONS: Final = 3
 """Event-loop iterations per yield: the sender writes, responses release memory, and the sender uses the memory."""
 
@@ -244,7 +244,7 @@ def python_running_loop_without_getpid(
     that asyncio keeps for the thread, and therefore supports every kind of event loop.
     """
     present = process[0]
-    if not hasattr(loop, "_thread_id"):  # not a BaseEventLoop
+    if not hasattr(loop, "_thread_id"):  # *loop* is no BaseEventLoop
         return ask
 
     def running_loop() -> AbstractEventLoop:

@@ -91,12 +91,12 @@ def append_varlong(buf: bytearray, value: int) -> None:
 
 
 def read_unsigned_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the value at *pos* and the position after the value. Raises: ProtocolError if cut or over 32 bits."""
+    """Return the value at *pos* and the position after the value. Raises: ProtocolError for a cut or too long varint."""
     return _read_varint(data, pos, bits=32)
 
 
 def read_varlong(data: bytes, pos: int) -> tuple[int, int]:
-    """Return the signed value at *pos* and the position after the value. Raises: ProtocolError if cut or over 64 bits."""
+    """Return the signed value at *pos* and the position after the value. Raises: ProtocolError for a cut or too long varint."""
     zigzag, pos = _read_varint(data, pos, bits=64)
     return zigzag >> 1 ^ -(zigzag & 1), pos
 

@@ -37,7 +37,7 @@ DECORATION_HINT: Final = "; comments and quotes belong to the value"
 
 
 class ProducerConfig(Options):
-    """Every option of a producer, checked. Immutable.
+    """The immutable configuration of a producer, with every option checked.
 
     Values with several spellings are stored in one form: `bootstrap_servers` as a tuple of `host:port`, `acks` as
     "all", 0 or 1, a missing `client_id` as `aioproducer-N`.
@@ -125,7 +125,7 @@ class ProducerConfig(Options):
             prefix: Read only the options with this prefix (`producer.`, `spring.kafka.`) or in this section (`[default]`).
                 If several prefixes give an option, the last prefix wins. Default: no prefix.
             config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
-                `directory`. Default: none; a reference is then an error.
+                `directory`. Default: none, which makes a reference an error.
             sasl_oauthbearer_allowed_files: Files that *options* may name for OAUTHBEARER.
             sasl_oauthbearer_allowed_urls: Token endpoints that *options* may name.
 
@@ -203,7 +203,7 @@ class ProducerConfig(Options):
             prefix: Read only the options with this prefix or in this section. If several prefixes give an option, the
                 last prefix wins. Default: no prefix.
             config_providers: Allowed config providers (KIP-297) of references in values: some of `env`, `file` and
-                `directory`. Default: none; a reference is then an error.
+                `directory`. Default: none, which makes a reference an error.
             sasl_oauthbearer_allowed_files: Files that the file may name for OAUTHBEARER.
             sasl_oauthbearer_allowed_urls: Token endpoints that the file may name.
 

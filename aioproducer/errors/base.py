@@ -130,7 +130,7 @@ class DeliveryTimeout(ProducerError, TimeoutError):
         message: str = "",
         *,
         possibly_persisted: bool = False,
-        reason: TimeoutReason = TimeoutReason.NO_ANSWER,  # copies and pickles call with the message alone
+        reason: TimeoutReason = TimeoutReason.NO_ANSWER,  # copies and pickles pass only the message
     ) -> None:
         super().__init__(message, possibly_persisted=possibly_persisted)
         self.reason = reason

@@ -119,7 +119,7 @@ class AppendLock(LockFields):
         while self._line:
             call, served = next(iter(self._line.items()))
             try:
-                if not served.done():  # an interrupted `release` or a cancellation may be first
+                if not served.done():  # a cancellation or an interrupted `release` ends `served` first
                     served.set_result(call.attempt())
             except asyncio.CancelledError:  # user code raised the error: this code awaits nothing
                 served.cancel()
@@ -204,7 +204,7 @@ class MemoryBudget(MemoryFields):
             self.waited_s += loop.time() - began_at
 
     def use(self, owner: object) -> int:
-        """Return the number of bytes taken for *owner*; the caller appends with these bytes, or gives them back, now."""
+        """Return the number of bytes taken for *owner*; the caller must append with these bytes, or give them back."""
         return self.granted.pop(owner, 0)
 
     def forget(self, owner: object) -> None:

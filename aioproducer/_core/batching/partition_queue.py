@@ -91,7 +91,7 @@ class PartitionQueue(QueueFields):
         self.offered_to: int | None = None
         """Node with this queue among its ready partitions, or None."""
         self._settings = settings
-        # This copy exists because a NamedTuple field costs three times as much as an attribute (Python 3.11 to 3.13).
+        # `_is_idempotent` is a copy: a NamedTuple field costs three times as much as an attribute (Python 3.11 to 3.13).
         self._is_idempotent = settings.idempotent
         self._identities = identities
         self._next_order = 0
@@ -115,7 +115,7 @@ class PartitionQueue(QueueFields):
 
     @property
     def idle(self) -> bool:
-        """True if the queue has no batch. The schedule needs no offer of a queue without `batches` and `retrying`."""
+        """True if the queue has no batch. The schedule needs no queue without `batches` and `retrying`."""
         return not (self.batches or self.retrying or self.in_flight)
 
     @property
@@ -210,7 +210,7 @@ class PartitionQueue(QueueFields):
             return None
         in_flight = self.in_flight
         if not self._is_idempotent:
-            # Two batches in flight could change places when the first one fails.
+            # Two batches in flight could change places when the first batch fails.
             return _IN_FLIGHT_LIMIT if in_flight else batch
         if batch.retry_at > now:
             return _BACKING_OFF  # a leader refused the sequence of the batch
@@ -242,8 +242,8 @@ class PartitionQueue(QueueFields):
     def _to_probe(self, now: float) -> Batch | SendObstacle:
         """Return the batch to send to a leader that denies the oldest batch in doubt: the newest batch first.
 
-        A leader restarted from its snapshot remembers only the last batch. Its acknowledgement of that batch proves the
-        earlier batches.
+        A leader restarted from its snapshot remembers only the last batch. The acknowledgement of the last batch proves
+        all earlier batches.
         """
         oldest = self.retrying[0]
         if self.is_confirmed(oldest):

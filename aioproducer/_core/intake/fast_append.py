@@ -22,7 +22,7 @@ from aioproducer.types import Headers, HeadersInput
 NO_HEADERS: Final = ()
 """Default of the argument *headers* of every send method. CPython has one empty tuple, so `is` detects empty headers."""
 _NOT_FAST: Final = 2**62
-"""Size that stands for a value, key or headers of another type: larger than every record of the fast path."""
+"""Size that stands for a value, key or headers that need a conversion: larger than every record of the fast path."""
 _TIMESTAMPS: Final = HIGHEST_TIMESTAMP + 1
 
 
@@ -39,9 +39,9 @@ class Append(Protocol):
 
 
 class FastAppend:
-    """Appends small records that need no conversion, serializer or interceptor; passes other records on.
+    """Appends small records that need no conversion, serializer or interceptor; the general path gets all other records.
 
-    A record that fails a check of the fast path is passed on: the general path repeats the checks and raises the errors.
+    After a failed check of the fast path, the general path repeats the checks of the record and raises the errors.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class FastAppend:
         except KeyError:
             is_new = True
         except (TypeError, RuntimeError):
-            pass  # the topic has another type, or this thread has no event loop
+            pass  # the topic is not hashable, or this thread has no event loop
         else:
             if here is not self._loop or not queues.leaders or queues.append_lock.held:
                 pass
@@ -140,7 +140,7 @@ class FastAppend:
         return self._general(kind, topic, value, key, partition, headers, timestamp_ms)
 
     def _begins(self, topic: str) -> bool:
-        """Return True if *topic* has queues now: create them if the metadata has its partitions."""
+        """Return True if *topic* has queues now: create the queues if the metadata has its partitions."""
         try:
             here = self._running_loop()
         except RuntimeError:  # this thread has no event loop

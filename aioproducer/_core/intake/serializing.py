@@ -75,7 +75,7 @@ class Contents(NamedTuple):
 
 
 class InContext:
-    """Key and value serializer of a producer; a serializer that accepts topic and headers receives them."""
+    """Key and value serializer of a producer; a serializer that accepts topic and headers receives topic and headers."""
 
     def __init__(self, key_serializer: AnySerializer | None, value_serializer: AnySerializer | None) -> None:
         self._key_serializer = _taking_all(key_serializer)
@@ -88,7 +88,7 @@ class InContext:
         self.awaits: str | None = next(
             (self.names[field] for field, each in given.items() if is_async(each)), None
         )
-        """Name of the serializer that is a coroutine function; None without one."""
+        """Name of the serializer that is a coroutine function; None without a coroutine function."""
 
     def __call__(
         self, topic: str, headers: Headers, key: Any, value: Any, position: int | None = None
@@ -192,7 +192,7 @@ def in_context(
 
 
 def is_async(serializer: object) -> bool:
-    """Return True if *serializer* is a coroutine function, or has one as its method."""
+    """Return True if *serializer* is a coroutine function, or has a coroutine function as its method."""
     code = getattr(serializer, "serialize", serializer)
     return inspect.iscoroutinefunction(code) or inspect.iscoroutinefunction(getattr(code, "__call__", None))  # noqa: B004 - an object with an async __call__, not a test for callability
 
@@ -233,7 +233,7 @@ _inside: Final[ContextVar[SerializerTurn | None]] = ContextVar("aioproducer_seri
 
 
 class HoldingCall(Protocol):
-    """Call that holds the lock of `lock_for`."""
+    """Call that holds the lock returned by `lock_for`."""
 
     queues: TopicQueues
 

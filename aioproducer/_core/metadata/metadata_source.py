@@ -51,7 +51,7 @@ ANSWER_TIMEOUT_S: Final = 1.0
 """Head start of a connected broker over the next broker, in seconds. Responses of large clusters are slow."""
 
 OpenConnection: TypeAlias = Callable[[Address, Refusals], Awaitable[Connection]]
-"""Connects to a bootstrap address, which may be a name with several addresses, and counts the refusals."""
+"""Callable that connects to a bootstrap address, which may be a name with several addresses, and counts the refusals."""
 
 
 class Bootstrapped(NamedTuple):
@@ -118,10 +118,10 @@ class MetadataSource:
         """Request metadata from all bootstrap addresses, staggered; the first response wins.
 
         *last_known* are addresses of brokers, which receive the request after the bootstrap addresses. Any node may listen at
-        such an address, because brokers may have exchanged addresses. Only responses of the known cluster count.
+        the address of a broker, because brokers may have exchanged addresses. Only responses of the known cluster count.
 
-        The connection of the first response goes to the pool if the cluster lists its address as a broker's. Otherwise this
-        source keeps the connection until a node is connected.
+        The connection of the first response goes to the pool if the cluster lists its address as a broker's address. The
+        source keeps any other first connection until a node is connected.
 
         A refused login, or a certificate that does not verify, counts as an ordinary failure. At most three addresses
         may refuse, because brokers lock accounts after a few failed logins.
@@ -427,7 +427,7 @@ async def open_to_any(
         opened.remove(winner)
     finally:
         for each in opened:
-            each.close()  # closed before the first await, because a cancellation must leave no connection open
+            each.close()  # no await precedes the close: a cancellation must leave no connection open
         try:
             await close_all(*opened)
         except BaseException:

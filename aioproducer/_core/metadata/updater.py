@@ -95,7 +95,7 @@ class MetadataUpdater:
         self._closed = False
         self._last_error: ProducerError | None = None
         self._refused: AuthenticationFailed | None = None  # refusal of the last request, or None
-        self._failure_timer: asyncio.TimerHandle | None = None  # set at the first of consecutive refusals
+        self._failure_timer: asyncio.TimerHandle | None = None  # the timer starts at the first refusal
         self.snapshot: MetadataSnapshot = MetadataSnapshot()
 
     async def bootstrap(self, deadline: float) -> None:
@@ -176,7 +176,7 @@ class MetadataUpdater:
     def mark_used(self, topic: str, now: float) -> None:
         """Mark *topic* as used, and request it if it is unknown."""
         info = self.snapshot.topics.get(topic)
-        if info is not None and info.partitions:  # `knows` without a call: each batch is marked
+        if info is not None and info.partitions:  # `knows` inlined: each batch calls `mark_used`
             self._schedule.mark_used(topic, now)
         else:
             self.request_refresh([topic])

@@ -96,7 +96,7 @@ class Connection(asyncio.StreamReader):
         self._settings, self._loop, self._step = settings, loop, step_here()
         self._protocol = _Protocol(self, loop)
         self._released: asyncio.Future[None] | None = None  # while requests are held back
-        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # the end of the handshake or a close
+        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # set by the handshake or a close
         self._timer: asyncio.TimerHandle | None = None
         self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # no data is read while the task runs
         self._wakes_at = inf
@@ -292,7 +292,7 @@ class Connection(asyncio.StreamReader):
 
     @as_step
     def close(self, cause: ProducerError | None = None) -> None:
-        """Close now and settle every call in flight with *cause* before `close` returns.
+        """Close the connection now, and settle every call in flight with *cause* before `close` returns.
 
         Without a cause and without calls in flight, requests of `write_only` are written for up to `FLUSH_GRACE_S`.
         """
@@ -345,7 +345,7 @@ class Connection(asyncio.StreamReader):
         self.is_reading = True
         try:
             self._step.run(self._hand_out, data)
-        except BaseException as interrupt:  # raised by a signal handler; a response may be lost
+        except BaseException as interrupt:  # a signal handler raised; a response may be lost
             self.close(ConnectionFailed(f"{self}: {interrupt!r} interrupted the read"))
             raise
         finally:
@@ -382,7 +382,7 @@ class Connection(asyncio.StreamReader):
                 set_done(self._shaken_hands)
 
     def _stop_reading(self, reason: Exception) -> None:
-        """Close because of *reason*, or read no more until a large answer is decoded."""
+        """Close the connection because of *reason*, or read no more until a large answer is decoded."""
         if isinstance(reason, Undecoded):
             self._decode(reason)
         else:

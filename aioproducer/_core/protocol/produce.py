@@ -220,7 +220,7 @@ class ProduceRequest(Request[ProduceResponse]):
                 write_usual(buf, request)
             except DOES_NOT_FIT:
                 del buf[start:]
-                compiled(buf, request)  # raises an error that names the field
+                compiled(buf, request)  # `compiled` raises an error that names the field
 
         return write
 
@@ -272,7 +272,7 @@ def python_produce_writer(by_name: bool) -> Writer:  # noqa: FBT001 - as its twi
                 else:
                     append_unsigned_varint(buf, len(records) + 1)
                     buf += records
-                buf.append(0)  # no tagged fields of the partition; the topic and the request follow
+                buf.append(0)  # 0 tagged fields of the partition, then of the topic and of the request
             buf.append(0)
         buf.append(0)
 

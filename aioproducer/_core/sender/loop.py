@@ -98,7 +98,7 @@ class Sender:
         self._bug: BaseException | None = None
         """Exception of a bug in a task or callback; `run` raises the exception."""
         self._in_flight: dict[Connection, int] = {}
-        """Number of produce requests per connection without a response, including prepared ones. Other requests on the
+        """Number of produce requests per connection without a response, including prepared requests. Other requests on the
         connection do not count, because their responses do not wake the sender."""
         self._preparing: dict[int, list[asyncio.Task[None]]] = {}
         """Tasks by node of requests that are encoded in a thread, or wait for earlier requests or the socket. Requests are
@@ -167,7 +167,7 @@ class Sender:
         accumulator.yields.reset()
         check_at = accumulator.deadlines.next_due()
         if check_at <= now:
-            check_at = self._completion.expire(now, self.obstacles.failure)  # no deadline is earlier
+            check_at = self._completion.expire(now, self.obstacles.failure)  # the next deadline
         if self._transaction is not None:
             self._transaction.fail_unsendable()
         if schedule.lingering or schedule.backing_off:
@@ -246,7 +246,7 @@ class Sender:
                     self._fail_unencodable(failed)
                     batches = still_in_flight(batches)
                 self._write(connection, node_id, batches, now)
-            if node_id not in self._schedule.waiting or connection.closed:  # lost by the write
+            if node_id not in self._schedule.waiting or connection.closed:  # the write lost the connection
                 break
         else:
             log.debug("node.waiting node_id=%d reason=%s", node_id, _IN_FLIGHT_LIMIT)
