@@ -79,7 +79,7 @@ class TransactionAdmin:
 
         Returns once the coordinator has recorded the end; consumers that read committed records receive the records of
         the transaction some milliseconds later. A transaction without records ends as well (since Kafka 3.0).
-        *timeout_s*: None is `max_block_ms`. Cancelling ends the retries with an unknown outcome; another call returns the outcome.
+        *timeout_s*: None is `max_block_ms`. Cancelling ends the retries; the outcome is unknown until another call.
 
         Raises:
             TransactionLost: a commit is certainly impossible, because the transaction timed out or was aborted.
