@@ -139,8 +139,8 @@ class Client:
     ) -> AsyncIterator[tuple[int, list[DecodedRecord]]]:
         """Yield the records of *topic* in chunks, partition by partition, in the order of offsets.
 
-        *committed* excludes records of open and aborted transactions. Markers of transactions are never included. *last* limits
-        the records to that number of offsets at the end of each partition.
+        *committed* excludes records of open and aborted transactions. Markers of transactions are never included. *last* is the
+        number of offsets at the end of each partition to which the records are limited; None means no limit.
         """
         for partition in sorted(await self._retried(partial(self._leaders_of, topic), UNKNOWN_TOPIC_S)):
             start = await self.first_offset(topic, partition)
@@ -162,7 +162,7 @@ class Client:
         return await self._retried(partial(self._offset, topic, partition, EARLIEST), UNKNOWN_TOPIC_S)
 
     async def end_offset(self, topic: str, partition: int, *, committed: bool = False) -> int:
-        """Return the offset of the next record of a partition; with *committed*, that of the first open transaction."""
+        """Return the offset of the next record of a partition; with *committed*, the begin of the first open transaction."""
         offset = partial(self._offset, topic, partition, LATEST, committed=committed)
         return await self._retried(offset, UNKNOWN_TOPIC_S)
 

@@ -37,7 +37,7 @@ CONNECT_PREFIX: Final = "Spark Connect - "
 
 @dataclass(frozen=True)
 class BadRows:
-    """Rows of a task that cannot be sent: dead letters were sent in their place."""
+    """Rows that a task cannot send, and in place of which the task has sent dead letters."""
 
     rows: int
     topic: str
@@ -109,7 +109,7 @@ class Skipped(WriterCommitMessage):
 
 
 def origin(context: TaskContext) -> dict[str, Any]:
-    """Return the fields of a `TaskReport` about the query and job of a task: Spark's local properties.
+    """Return the fields of a `TaskReport` about the query and job of a task, from Spark's local properties.
 
     Spark describes the jobs of a query in lines: the name, if the query has one, `id = …`, `runId = …`, `batch = …`. The
     separator depends on Spark's version: a line feed (4.2), or `<br/>`.

@@ -36,7 +36,7 @@ USED_FOR_S: Final = 1.0
 """Time for which a new batch marks its topic as in use, in seconds. A metadata look-up per batch would cost 1 % of the CPU."""
 
 Ready: TypeAlias = tuple[PartitionQueue | None, bytes | None, bytes | None, Headers, int, int]
-"""Serialized record: queue (None: of the sticky partition), value, key, headers, timestamp in milliseconds, size."""
+"""Serialized record: queue (None for the sticky partition), value, key, headers, timestamp in milliseconds, size."""
 
 W = TypeVar("W", bound=RecordFuture | Acknowledgement)
 

@@ -156,8 +156,9 @@ class BatchCompletion:
     def split(self, batch: Batch) -> None:
         """Send *batch*, refused for its size, again in two halves, or as many parts as the topic's limits require.
 
-        A leader that does not recognise the identity would accept the second part alone. Each part then gets its sequence
-        after the answer to the previous part. If *batch* may be in the log, the parts keep the sequences of *batch*.
+        A leader that does not recognise the identity would accept the second part alone. If this leader has not acknowledged
+        a batch yet, each part therefore gets its sequence after the answer to the previous part. If *batch* may be in the
+        log, the parts keep the sequences of *batch*.
         """
         queue, sequence = self.queue(batch), batch.sequence
         ranges = self._ranges(batch)
@@ -252,7 +253,7 @@ class BatchCompletion:
     def expire_waiters(
         self, batch: Batch, fail: Callable[[Failure], None], indices: range, failure: Failure
     ) -> None:
-        """Call *fail* for the waiters of the records at *indices* of *batch*: their call's deadline precedes the batch's.
+        """Call *fail* for the waiters of the records at *indices*, whose call has an earlier deadline than *batch*.
 
         Records of a batch that was never drained are withdrawn. Of a drained batch only the waiters fail, and the records
         may be in the log. The cost of an expiry does not depend on the size of the batch.

@@ -40,7 +40,7 @@ log: Final = Log(__name__)
 REAUTHENTICATE_AT: Final = (0.85, 0.95)
 """Range of the reauthentication time, as a share of the session lifetime. A random share spreads the reauthentications."""
 MIN_INTERVAL_S: Final = 1.1
-"""Minimum time between two authentications, in seconds: brokers refuse more than one per second."""
+"""Minimum time between two authentications, in seconds: brokers refuse more than one authentication per second."""
 MIN_REST_S: Final = 5.0
 """Minimum rest of the session lifetime at reauthentication, in seconds, or half the lifetime if half is less. The broker
 reads earlier requests first, and closes a connection whose session has ended."""
@@ -291,9 +291,9 @@ class _Refusal(NamedTuple):
     error: AuthenticationFailed
     proof: object
     times: int
-    """Consecutive refusals of this broker."""
+    """Number of consecutive refusals by the broker."""
     next_at: float
-    """Time of the next authentication at this broker (loop clock)."""
+    """Time of the next authentication at the broker (loop clock)."""
 
 
 class AuthenticationBackoff:

@@ -185,8 +185,8 @@ RECORD_OVERHEAD = 14
     length 2 + attributes 1 + timestamp delta 3 + offset delta 3 + key length 2 + value length 2 + header count 1
 
 The maximum holds if the payload is below `SMALL_PAYLOAD`, the record is one of the first 2**20 (1,048,576) of its
-batch, and its timestamp is less than 2**20 ms (17 minutes) from the batch's first. The conditions on position and
-timestamp avoid up to 9 more bytes.
+batch, and its timestamp is less than 2**20 ms (17 minutes) from the batch's first timestamp. The conditions on
+position and timestamp avoid up to 9 more bytes.
 """
 
 BOUND_SPARE = RECORD_OVERHEAD - 7

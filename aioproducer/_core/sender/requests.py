@@ -436,7 +436,7 @@ class ResponseHandler:
     def _retry_at(self, connection: Connection, batch: Batch) -> float:
         """Return the time of the retry of *batch*, which failed on *connection*."""
         now, queue = self._loop.time(), self._completion.queue(batch)
-        # Refusals for the sequence have their own backoff, because earlier errors are over.
+        # Refusals for the sequence start a new backoff, because the errors before the refusals have ended.
         sequence_refusals = batch.persistence.sequence_refusals
         attempt = min(batch.retries, sequence_refusals - 1) if sequence_refusals else batch.retries
         concurrent = isinstance(batch.last_error, ConcurrentTransactions)

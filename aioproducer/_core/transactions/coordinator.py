@@ -474,7 +474,7 @@ def _worst_refusal(
         error = _error(code, about)
         reaction = react(api, error, version=version)
         if reaction is Reaction.FATAL and isinstance(error, InvalidProducerEpoch):
-            error = _error(ProducerFenced.code, about)  # KIP-588: Kafka before 2.7 uses one code
+            error = _error(ProducerFenced.code, about)  # KIP-588: PRODUCER_FENCED is new in Kafka 2.7
         if worst is None or _SEVERITY[reaction] > _SEVERITY[worst[0]]:
             worst = reaction, error
     return worst
