@@ -164,7 +164,7 @@ class Accumulator:
 
     def append_to_open(self, topic: TopicQueues, value: bytes, kind: Kind[W]) -> W | None:
         """Append a small record with only a *value* to the open sticky batch's columns, or pass the record on to `append`."""
-        waiter, clock = kind.waiter(), self.clock  # first, as an allocation may run finalizers, which append
+        waiter, clock = kind.waiter(), self.clock  # created first: an allocation may run finalizers
         size = len(value) + RECORD_OVERHEAD
         sticky, memory = topic.sticky, self.memory
         free = memory.free
@@ -260,7 +260,7 @@ class Accumulator:
         return None if appended is None else (batch, len(batch.columns) - 1)
 
     def _admit(self, topic: TopicQueues, queue: PartitionQueue | None, called_at: float) -> None:
-        """Let a call made at *called_at* join the open batch of *queue*; seal a batch whose join window has ended."""
+        """Let a call made at *called_at* join the open batch of *queue*; seal the batch if *called_at* is after its join window."""
         if queue is not None and (batch := queue.open) is not None:
             if called_at > batch.joins_until:
                 self.seal(batch, self._loop.time())

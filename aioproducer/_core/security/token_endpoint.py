@@ -307,7 +307,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class _Connector(urllib.request.AbstractHTTPHandler):
-    """Handler of one request whose connection another thread can close, because socket timeouts never end a slow response."""
+    """Handler of one request, whose connection another thread can close: socket timeouts never end a byte-by-byte response."""
 
     http_request = https_request = urllib.request.AbstractHTTPHandler.do_request_
 
