@@ -57,7 +57,7 @@ class Text(Kind):
 
 
 class PathKind(Kind):
-    """The path of a file. Messages hide PEM text in place of a path, because PEM text may be a private key."""
+    """The path of a file. Messages hide a value that is PEM text, because PEM text may be a private key."""
 
     expected: str = "the path of a file, or None"
 

@@ -351,7 +351,7 @@ class Accumulator:
         return self._open_batch(topic, queue, size, now) if queue.open is None else queue.open
 
     def _grow(self, topic: TopicQueues, queue: PartitionQueue, batch: Batch, size: int, at: float) -> None:
-        """Let *batch*, at its limit, be sent. Unsent, *batch* grows (KIP-782), or is sealed if a call made *at* cannot join."""
+        """Let *batch*, at its limit, be sent. Until then *batch* grows (KIP-782); seal *batch* if a call at time *at* cannot join."""
         now = self._loop.time()
         if batch.size + size > (limit := topic.limits.next_limit(batch, size, at)):
             self.seal(batch, now)

@@ -357,7 +357,7 @@ class Batch(BatchFields):
         return all(each.all_waiters_expired for each in self.stretches)
 
     def withdraw(self, indices: Sequence[int], records: Records) -> int:
-        """Withdraw the *records* at *indices* until the first drain removes them; return the freed memory in bytes."""
+        """Mark the *records* at *indices* as withdrawn; the first drain removes them. Return the freed memory in bytes."""
         self.withdrawn = self.withdrawn or set()
         self.withdrawn.update(indices)
         if not isinstance(records, RecordColumns):

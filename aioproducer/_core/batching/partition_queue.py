@@ -115,7 +115,7 @@ class PartitionQueue(QueueFields):
 
     @property
     def idle(self) -> bool:
-        """True if the queue has no batch. The schedule needs no queue without `batches` and `retrying`."""
+        """True if the queue has no batch. The schedule can ignore a queue whose `batches` and `retrying` are empty."""
         return not (self.batches or self.retrying or self.in_flight)
 
     @property
@@ -243,7 +243,7 @@ class PartitionQueue(QueueFields):
         """Return the batch to send to a leader that denies the oldest batch in doubt: the newest batch first.
 
         A leader restarted from its snapshot remembers only the last batch. The acknowledgement of the last batch proves
-        all earlier batches.
+        that all earlier batches are in the log.
         """
         oldest = self.retrying[0]
         if self.is_confirmed(oldest):

@@ -148,7 +148,7 @@ class _Awaited:
         self.wakeup = None
         self._asyncio_future_blocking = True
         yield self
-        return self.outcome  # metadata: the task called `result`, which raises an exception
+        return self.outcome  # always metadata: `result`, which the task has called, raises any error
 
     def add_done_callback(self, wakeup: Callable[[WakeSignal], object], *, context: Context) -> None:
         """Set the wake-up callback of the waiting task."""

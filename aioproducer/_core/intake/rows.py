@@ -169,8 +169,9 @@ def _column(argument: str, column: Iterable[T], count: int | None = None) -> Seq
     no_columns = (str, bytes, bytearray, memoryview, Mapping, AbstractSet)  # a set has no order
     if isinstance(column, no_columns) or not isinstance(column, Iterable):
         raise TypeError(f"{argument} must be a column, one item per record, not {type(column).__name__}")
-    # Mutable columns are copied, because the caller may change a list while the call waits.
-    items: Sequence[T] = column if type(column) in _IMMUTABLE else list(column)  # type: ignore[assignment] # a tuple's kind
+    # Mutable columns are copied, because the caller may change a list while the call waits. mypy does not narrow
+    # the type by `_IMMUTABLE`.
+    items: Sequence[T] = column if type(column) in _IMMUTABLE else list(column)  # type: ignore[assignment]
     if count is not None and len(items) != count:
         raise ValueError(
             f"{argument} has {len(items):,} items, values has {count:,}: columns must be of equal length"

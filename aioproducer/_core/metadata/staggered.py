@@ -39,7 +39,7 @@ class Refusals:
         self._asking: set[asyncio.Task[Any]] = set()
 
     def begin(self) -> None:
-        """Remove the current task from the pending attempts: attempts started by the current task count instead."""
+        """Remove the current task from the pending attempts; `watch` counts the attempts that the current task starts."""
         self._asking -= {asyncio.current_task()}
 
     def watch(self, attempt: asyncio.Task[Any]) -> None:
@@ -93,15 +93,15 @@ async def first_success(
     extended: Callable[[], float] = lambda: 0.0,
     refusals: Refusals | None = None,
 ) -> T:
-    """Return the first result. An attempt starts when the previous attempt fails, or the `timeout_s` of the previous ends.
+    """Return the first result. An attempt starts when the previous attempt fails or has run for its `timeout_s`.
 
     A later time that *extended* returns replaces *deadline*. The running attempts are cancelled, and have ended
     when this call returns, raises or is cancelled. *refusals* limits the attempts that end with AuthenticationFailed. A
     refusal gives the running attempts as much time as had passed before the refusal, and at least `REFUSED_TIMEOUT_S`.
 
-    Raises: ConnectionFailed, *failure* with the cause of each attempt, when all attempts have failed or at *deadline* (loop
-        clock); AuthenticationFailed, also with *failure*, if one cause is AuthenticationFailed. An attempt that raises
-        anything other than a ProducerError ends the call at once.
+    Raises: ConnectionFailed when all attempts have failed, or at *deadline* (loop clock); AuthenticationFailed instead, if
+        one cause is AuthenticationFailed. `failed` creates both errors from *failure* and the cause of each attempt. An
+        attempt that raises anything other than a ProducerError ends the call at once.
     """
     loop = asyncio.get_running_loop()
     began_at = loop.time()

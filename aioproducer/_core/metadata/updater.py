@@ -170,7 +170,7 @@ class MetadataUpdater:
             wanted = [self._schedule.request_all(now)]
         else:
             wanted = [self._schedule.request(topic, now) for topic in topics]
-        if wanted:  # topics that were requested before count: their call may have been interrupted
+        if wanted:  # also if all *topics* are pending: the call that requested them may have been interrupted
             self._wakeup.set()
 
     def mark_used(self, topic: str, now: float) -> None:

@@ -276,7 +276,8 @@ REFUSAL_BACKOFF: Final = Backoff(1.0, 15.0, jitter=0.1)
 FIRST_REFUSALS: Final = 3
 """Number of brokers that may refuse a first authentication before pauses begin."""
 OUTCOME_WAIT_S: Final = 0.5
-"""Longest wait for the outcome of a running authentication, in seconds. One broker then refuses in place of all brokers."""
+"""Longest wait for the outcome of a running authentication, in seconds. After a refusal, the waiting
+authentications are held back, so one broker refuses instead of all brokers."""
 ACCEPTED_S: Final = 5.0
 """Time after an accepted authentication in which other authentications do not wait, in seconds."""
 CHECK_INTERVAL_S: Final = 1.0
@@ -319,7 +320,7 @@ class AuthenticationBackoff:
         self._outcome = asyncio.Event()
 
     async def admit(self, address: Address) -> None:
-        """Return if an authentication at *address* may begin.
+        """Admit an authentication at *address*, unless a pause holds the authentication back.
 
         Raises: AuthenticationFailed during a pause: the last refusal of this broker, or else of another broker.
         """

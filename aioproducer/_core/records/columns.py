@@ -159,7 +159,8 @@ def as_columns(headers: Sequence[RecordHeaders]) -> HeaderColumns | None:
     if isinstance(headers, HeaderColumns):
         return headers
     first, count = headers[0], len(headers)
-    if first is headers[-1] and headers.count(first) == count:  # all are equal; fast if headers differ
+    # If all records have equal headers, each column is one value.
+    if first is headers[-1] and headers.count(first) == count:  # `is` fails fast if headers differ
         return HeaderColumns([HeaderColumn(name, value) for name, value in first], count)
     width = len(first)
     if list(map(len, headers)).count(width) != count:
