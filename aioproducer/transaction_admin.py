@@ -56,7 +56,7 @@ class TransactionAdmin:
     async def __aenter__(self) -> Self:
         """Connect to the cluster. Raises: ConnectionFailed, with a cause for each bootstrap address."""
         if self._opened is not None:
-            raise ProducerClosed("this admin is open already; each `async with` is for one at a time")
+            raise ProducerClosed("this admin is already open; close it before the next `async with`")
         opened = _Opened(self.config)
         try:
             await opened.start()

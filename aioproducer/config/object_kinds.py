@@ -158,7 +158,7 @@ class Allowed(Words):
 
     def __init__(self) -> None:
         super().__init__()
-        self.expected: str = "a list of strings, or separated by commas; or None"
+        self.expected: str = "a list of strings, a string of items separated by commas, or None"
 
     def check(self, value: object) -> tuple[str, ...] | None:  # type: ignore[override]
         return None if value is None else super().check(value)
@@ -318,7 +318,7 @@ class PartitionerKind(Kind):
                 return PARTITIONERS[value]()
             raise self.unfit(
                 _no_counterpart((_JAVA_ROUND_ROBIN,), "a Python partitioner")
-                + f"; leave the option out for Kafka's default. Names of librdkafka's and Sarama's: {', '.join(PARTITIONERS)}"
+                + f"; leave the option out for Kafka's default. Names of librdkafka's and Sarama's partitioners: {', '.join(PARTITIONERS)}"
             )
         if isinstance(value, type):
             raise self.unfit(f"is a class; give an instance of it: {value.__name__}()")

@@ -66,7 +66,7 @@ async def test_admin_works_only_inside_its_block() -> None:
             async with admin as entered:
                 assert entered is admin
                 assert await admin.end_many([], commit=True) == {}
-                with pytest.raises(ProducerClosed, match="open already"):
+                with pytest.raises(ProducerClosed, match="already open"):
                     await admin.__aenter__()
         for call in calls(admin):
             with pytest.raises(ProducerClosed, match="async with"):
