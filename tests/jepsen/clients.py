@@ -99,6 +99,7 @@ class Aiokafka:
     def __init__(self, topic: str, producer: AIOKafkaProducer) -> None:
         self._topic = topic
         self._producer = producer
+        self._sent: list[asyncio.Future[object]] = []
 
     @classmethod
     async def start(cls, servers: str, topic: str, producer: str, client_id: str) -> Self:
@@ -118,16 +119,26 @@ class Aiokafka:
         return cls(topic, started)
 
     async def begin(self) -> None:
+        self._sent.clear()
         await self._producer.begin_transaction()
 
     async def append(self, append: Append) -> None:
         sent = await self._producer.send(
             self._topic, append.value.encode(), append.key.encode(), partition=append.partition
         )
-        sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # commit raises the error
+        sent.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # logged by asyncio otherwise
+        self._sent.append(sent)
 
     async def commit(self) -> None:
-        """Commit. ProducerFenced leaves the outcome unknown, because an earlier attempt may have committed."""
+        """Commit if all records are acknowledged: `commit_transaction` raises no error for a failed record.
+
+        ProducerFenced leaves the outcome unknown, because an earlier attempt may have committed.
+        """
+        for outcome in await asyncio.gather(*self._sent, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise Refused(f"{type(outcome).__name__}: {outcome}")
         try:
             await self._producer.commit_transaction()
         except ProducerFenced:
