@@ -144,7 +144,7 @@ def test_examples_of_the_audit_page_run(kafka_cluster: ThreadedCluster) -> None:
         "-m", "aioproducer", *command.split()
     )
     assert "Is all of it there?" in run("-m", "aioproducer", *perf.replace("1000000", "1000").split())
-    (promised,) = re.findall(r"^It prints `(.*)` and `(.*)`\.$", AUDIT, re.MULTILINE)
+    (promised,) = re.findall(r"^The program prints `(.*)` and `(.*)`\.$", AUDIT, re.MULTILINE)
     assert run("-c", alone).splitlines() == list(promised)
 
 

@@ -134,7 +134,9 @@ def test_stream_continues_from_its_checkpoint(
     again = Counter(
         sequence_of(each.headers) for each in read_with_librdkafka(kafka.bootstrap_servers, topic)
     )
-    assert {number for number, count in again.items() if count == 2} == set(range(1_000, 1_500))
+    twice = {number for number, count in again.items() if count == 2}
+    # Spark reads files of the same millisecond in any order, so the last micro-batch may be any file.
+    assert twice in [set(range(first, first + 500)) for first in (0, 500, 1_000)]
 
 
 @needs_stream_sink
