@@ -129,7 +129,7 @@ def test_example_runs(example: str, tmp_path: Path) -> None:
     code = 1 if re.search("audit|describe", example) else 0  # there is no such run, and no such id
     if "aioproducer broker" in example:
         example = example.replace(
-            "aioproducer broker", "timeout --foreground -s INT 10 aioproducer broker --port 0"
+            "aioproducer broker", "timeout --foreground -s INT 3 aioproducer broker --port 0"
         )
         code = 124
     (tmp_path / "aioproducer").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aioproducer "$@"\n')

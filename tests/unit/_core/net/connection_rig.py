@@ -109,10 +109,11 @@ async def connected(
         await connection.wait_closed()
 
 
-def lose_patience(connection: Connection) -> None:
-    """Shorten the request timeout, after a handshake that could take its time."""
+def shorten_request_timeout(connection: Connection) -> None:
+    """Shorten the request timeout after the handshake, which may need more time on a busy machine."""
     connection._settings = connection._core._settings = settings(request_timeout_s=SHORT_S)
-    connection._stop_timer()  # it was set for the handshake
+    connection._core._timeout_s = SHORT_S
+    connection._stop_timer()  # the timer was set for the handshake
 
 
 def produce(value_bytes: int) -> ProduceRequest:

@@ -12,7 +12,14 @@ from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.metadata import ApiVersion, ApiVersionsResponse
 from aioproducer._core.protocol.produce import InitProducerIdResponse, ProduceRequest
 from aioproducer.errors import ConnectionFailed, ProducerError, UnsupportedVersion
-from tests.unit._core.net.connection_rig import SHORT_S, Clock, Outcomes, connected, lose_patience, produce
+from tests.unit._core.net.connection_rig import (
+    SHORT_S,
+    Clock,
+    Outcomes,
+    connected,
+    produce,
+    shorten_request_timeout,
+)
 from tests.unit._core.net.scripted import ASK, OFFER, Peer, Received, ScriptedBroker, settings
 
 # --- calls and answers
@@ -346,7 +353,7 @@ async def test_drain_waits_until_the_request_is_written(broker: ScriptedBroker) 
 
 async def test_drain_fails_when_the_broker_reads_nothing(broker: ScriptedBroker) -> None:
     async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
-        lose_patience(connection)
+        shorten_request_timeout(connection)
         peer.freeze()
         connection.write_only(produce(8_000_000))
         with pytest.raises(ConnectionFailed, match="closed before all requests were written"):

@@ -9,7 +9,7 @@ import pytest
 from aioproducer._core.metrics import NodeCounters
 from aioproducer._core.net.connection import Connection
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
-from tests.unit._core.net.connection_rig import Clock, Outcomes, connected, lose_patience, produce
+from tests.unit._core.net.connection_rig import Clock, Outcomes, connected, produce, shorten_request_timeout
 from tests.unit._core.net.scripted import ASK, Peer, Received, ScriptedBroker
 
 CORRELATION_ID_AT = 7
@@ -196,7 +196,7 @@ async def test_close_after_the_first_request_hints_at_sasl(
 
 async def test_request_timeout_closes_the_connection(broker: ScriptedBroker, outcomes: Outcomes) -> None:
     async with connected(broker) as (connection, peer):
-        lose_patience(connection)
+        shorten_request_timeout(connection)
         connection.call(ASK, outcomes.of("a"))
         connection.call(ASK, outcomes.of("b"))
         errors = await outcomes.errors("a", "b")
@@ -246,7 +246,7 @@ async def test_request_that_never_left_is_unwritten_after_a_timeout(
     broker: ScriptedBroker, outcomes: Outcomes
 ) -> None:
     async with connected(broker, send_buffer_bytes=4096) as (connection, peer):
-        lose_patience(connection)
+        shorten_request_timeout(connection)
         peer.freeze()
         connection.call(produce(8_000_000), outcomes.of("partly written"))
         connection.call(produce(1), outcomes.of("kept back"))
