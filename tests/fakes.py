@@ -93,7 +93,7 @@ class FakeConnection:
         finally:
             self.full = False
 
-    async def unmuted(self) -> None:
+    async def wait_unthrottled(self) -> None:
         await asyncio.sleep(self.throttled_until - asyncio.get_running_loop().time())
 
     def close(self, cause: ProducerError | None = None) -> None:

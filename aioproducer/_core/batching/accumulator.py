@@ -265,13 +265,13 @@ class Accumulator:
             if called_at > batch.joins_until:
                 self.seal(batch, self._loop.time())
             elif not batch.limit:
-                batch.grow(topic.limits.ready)
+                batch.set_limit(topic.limits.ready)
 
     def _count_from(self, batch: Batch, called_at: float) -> None:
         """Start the deadline and join window of *batch* at *called_at*, unless the batch has an older record."""
         batch.join_by(called_at + self.windows.lasts_s)
         if batch.joins_until < self._loop.time():
-            batch.grow(0)  # no new call may join, and share an early deadline
+            batch.set_limit(0)  # no new call may join, and share an early deadline
         before, deadline = batch.deadline, called_at + self.settings.delivery_timeout_s
         if deadline < before:
             self.deadlines.add(batch, deadline)  # `add` is first, so a batch always has a deadline
@@ -319,7 +319,7 @@ class Accumulator:
                 call.partitions.add(batch.topic_partition.partition)
                 if batch.size > batch.limit:
                     self._ready(batch, self.queue(batch), now)
-                    batch.grow(batch.size)
+                    batch.set_limit(batch.size)
                 if joins_at < now:
                     self._count_from(batch, joins_at)
                 start = stop
@@ -357,7 +357,7 @@ class Accumulator:
             self.seal(batch, now)
         else:
             self._ready(batch, queue, now)
-            batch.grow(limit)
+            batch.set_limit(limit)
 
     def _ready(self, batch: Batch, queue: PartitionQueue, now: float) -> None:
         """Let the open *batch* of *queue* be sent without further records."""

@@ -153,7 +153,7 @@ class Batch(BatchFields):
         """Let the batch be sent without further records."""
         self.ready = True
 
-    def grow(self, limit: int) -> None:
+    def set_limit(self, limit: int) -> None:
         """Set the limit of the batch to *limit* bytes."""
         self.limit = limit
 

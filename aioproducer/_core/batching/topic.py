@@ -371,7 +371,7 @@ class TopicQueues(TopicFields):
         self.limits.refused(batch, part, now)
         for queue in self.by_partition.values():
             if queue.open is not None:
-                queue.open.grow(min(queue.open.limit, self.limits.full))
+                queue.open.set_limit(min(queue.open.limit, self.limits.full))
 
     def next_sticky(self, size: int) -> PartitionQueue:
         """Return the queue for a record of *size* bytes without a partition. The queue changes after each full batch (KIP-794).

@@ -160,12 +160,12 @@ class ManyIntake:
             if not sending.groups:
                 await self._prepare_chunk(sending)
             self._extend(sending)
-            # `patience` limits the bytes per turn: small calls stay together, and other calls wait for a short time.
-            patience = max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
-            while sending.groups and patience > 0:
+            # `turn_bytes` limits a turn: small calls stay together, and other calls wait for a short time.
+            turn_bytes = max(1, min(queues.limits.ready, self._accumulator.memory.limit // 4))
+            while sending.groups and turn_bytes > 0:
                 sending.deadline = self._block_deadline(sending)  # each wait has its own deadline
                 reserved = self._accumulator.settings.room_for(sending.groups[0][1].sizes[0])
-                patience -= self._extend(sending, await sending.reserve(reserved))
+                turn_bytes -= self._extend(sending, await sending.reserve(reserved))
             sending.end_turn()
             if sending.has_more() and not sending.groups:
                 await asyncio.sleep(0)

@@ -215,18 +215,18 @@ class Connection(asyncio.StreamReader):
         self.call(request, None, version=version)
 
     async def request(self, request: Request[R], *, version: int | None = None) -> R:
-        """Write *request* after `unmuted`, and return the response; a worker thread decodes a large response.
+        """Write *request* after `wait_unthrottled`, and return the response; a worker thread decodes a large response.
 
         Raises: the errors of `call`, and of a connection that is closed during the wait. Cancelling ends only the wait.
         """
         if self.is_throttled:
-            await self.unmuted()
+            await self.wait_unthrottled()
         answered: asyncio.Future[R] = self._loop.create_future()
         self.call(request, partial(resolve, answered), version=version, decode=decode_unless_large)
         answer: R = await decoded(await answered, self.close)
         return answer
 
-    async def unmuted(self) -> None:
+    async def wait_unthrottled(self) -> None:
         """Wait until the broker reads requests again (KIP-219), or the connection is closed."""
         while not self.socket_closed.done() and (pause_s := self.throttled_until - self._loop.time()) > 0:
             await asyncio.wait([self.socket_closed], timeout=pause_s)

@@ -117,7 +117,7 @@ class SharedTokens:
         self._backoff = backoff
         self._wall = wall
         self._limits = limits or LogLimits()
-        self._patience_s = timeout_s
+        self._timeout_s = timeout_s
         self._asked_at = -inf
         self._next: Token | None = None
         self._token: Token | None = None
@@ -142,7 +142,7 @@ class SharedTokens:
             return self._token or token
         task = self._renew()
         if token is not None and token.expires_at is None:
-            await asyncio.wait({task}, timeout=self._patience_s)
+            await asyncio.wait({task}, timeout=self._timeout_s)
             if not task.done() or task.cancelled() or task.exception() is not None:
                 return token
         try:

@@ -369,7 +369,7 @@ class Coordinators:
             if connection is not None:
                 if connection.throttled_until <= self._loop.time():
                     return connection
-                await connection.unmuted()
+                await connection.wait_unthrottled()
                 continue
             error = await self.dial(node)
             if self._pool.get(node.node_id) is None:  # the node is closed or frozen, and perhaps replaced

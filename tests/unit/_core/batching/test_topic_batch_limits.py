@@ -147,7 +147,7 @@ def test_next_batch_starts_at_half_and_grows_to_a_whole_batch() -> None:
     assert made.next_limit(batch, 100, 7.0) == 1_000
     assert made.next_limit(batch, 1_000 - batch.size, 7.0) == 1_000
     assert made.next_limit(batch, 1_001 - batch.size, 7.0) == 4 * batch.size
-    batch.grow(1_000)
+    batch.set_limit(1_000)
     assert made.next_limit(batch, 100, 7.0) == 4 * batch.size
 
 
