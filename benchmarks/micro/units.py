@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from aioproducer._core.address import Address
 from aioproducer._core.batching.accumulator import Accumulator
 from aioproducer._core.batching.bulk import Rows, SendManyCall
-from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_on
+from aioproducer._core.batching.waiters import acknowledgement_on
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.intake.fast_append import Append, FastAppend, accelerated_append
 from aioproducer._core.metadata.background_dials import MissingBrokers
@@ -40,6 +40,7 @@ from aioproducer._core.records.decode import decode_batches
 from aioproducer._core.records.record_batch import encode_batch
 from aioproducer._core.sender.requests import decoder_for
 from aioproducer.config import ProducerConfig
+from aioproducer.types import HeadersInput
 from benchmarks.micro.clock import Unit
 from benchmarks.payload import Window, window_of
 from benchmarks.settings import PARTITIONS, Settings, Work
@@ -105,13 +106,14 @@ class Bench:
 
 def appending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
     """Return the unit that appends records one by one, each with an Acknowledgement."""
+    kind = acknowledgement_on(loop)
     size = record_size_bound(records.values[0], None, ())
     values = records.values[:APPENDED]
 
     def append(bench: Bench) -> None:
         append_one, topic, queue = bench.accumulator.append, bench.topic, bench.topic[0]
         for value in values:
-            append_one(topic, queue, value, None, (), AT, size, Acknowledgement)
+            append_one(topic, queue, value, None, (), AT, size, kind)
 
     bench = Bench(loop)
     append(bench)
@@ -120,10 +122,11 @@ def appending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
 
 
 def sending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
-    """Return the unit that appends records with keys and headers through `FastAppend`, each with an Acknowledgement."""
-    assert records.keys is not None
-    assert records.headers is not None
-    rows = list(zip(records.values, records.keys, records.headers, strict=True))[:APPENDED]
+    """Return the unit that appends records through `FastAppend`, each with an Acknowledgement."""
+    count = len(records)
+    keys: Sequence[bytes | None] = records.keys or [None] * count
+    headers: Sequence[HeadersInput] = records.headers or [()] * count
+    rows = list(zip(records.values, keys, headers, strict=True))[:APPENDED]
 
     kind = acknowledgement_on(loop)
 
@@ -131,23 +134,27 @@ def sending(records: Window, loop: asyncio.AbstractEventLoop) -> Unit:
         def append(self, *_: Any) -> Any:
             raise AssertionError("a record left the fast path")
 
+    def running_loop() -> asyncio.AbstractEventLoop:
+        return loop
+
     def fast_path(bench: Bench) -> Append:
-        on_loop: Any = {"loop": loop, "running_loop": lambda: loop}
-        never: Any = General().append
+        never = General().append
         front = FastAppend(
             bench.accumulator,
             Murmur2Partitioner(),
+            loop=loop,
+            running_loop=running_loop,
             choose=never,
             refused=never,
+            known=never,
             general=General(),
-            **on_loop,
         )
-        return accelerated_append(front, bench.accumulator, **on_loop)
+        return accelerated_append(front, bench.accumulator, loop=loop, running_loop=running_loop)
 
     def send(front: Append) -> None:
         append = front.append
-        for value, key, headers in rows:
-            append(kind, TOPIC, value, key, None, headers, AT)
+        for value, key, pairs in rows:
+            append(kind, TOPIC, value, key, None, pairs, None)
 
     bench = Bench(loop)
     send(fast_path(bench))
@@ -311,17 +318,18 @@ def units(loop: asyncio.AbstractEventLoop) -> dict[str, Unit]:
         "encode a batch: keys and headers": encoding(rich),
         "encode a batch: zstd": encoding(events, Codec.ZSTD),
         "encode a batch: lz4": encoding(events, Codec.LZ4),
-        "append a record": appending(plain, loop),
-        "take in a record: key and headers": sending(rich, loop),
-        "append a column": extending(plain, loop),
+        "append a record: general path": appending(plain, loop),
+        "append a record: fast path": sending(plain, loop),
+        "append key, value and headers: fast path": sending(rich, loop),
+        "append rows of a bulk call": extending(plain, loop),
         "write a produce request": many(partial(encode, request, PRODUCE_VERSION), 20),
         "read a produce answer": many(read_answer, 20),
         "count a batch and its answer": counting(),
         f"read metadata of {LARGE_TOPIC} partitions": many(
             partial(decode, MetadataResponse, METADATA_VERSION, metadata), 1
         ),
-        "learn of a topic beside 100": learning(100),
-        "learn of a topic beside 5000": learning(5_000),
+        "apply metadata of a topic beside 100": learning(100),
+        "apply metadata of a topic beside 5000": learning(5_000),
         "murmur2 of 16 bytes": each(murmur2, keys),
         "murmur2 of 16 bytes, in Python": each(python_murmur2, keys[:200]),
         "choose a partition": each(
