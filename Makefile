@@ -4,6 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PYTEST := PYTHONASYNCIODEBUG=1 $(BIN)/python -m pytest
 EVERY_CORE := -n auto --dist loadfile
+# Unit tests of the command line wait for processes, so unit tests get two workers per core.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+TWICE_EVERY_CORE := -n $(shell expr 2 \* $(CORES)) --dist loadfile
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet install -c constraints.txt
 SPARKS := 4.0 4.1 4.2 4.3
 PYTHONS := 3.11 3.12 3.13 3.14
@@ -73,7 +76,7 @@ architecture: $(VENV)/.dev  ## check imports against the layers of docs/design.m
 
 unit: $(VENV)/.dev  ## one test file per module
 	$(SAY) "unit"
-	@$(PYTEST) tests/unit tests/jepsen tests/test_exports.py tests/test_cases.py tests/test_fakes.py tests/test_checker.py -q $(EVERY_CORE)
+	@$(PYTEST) tests/unit tests/jepsen tests/test_exports.py tests/test_cases.py tests/test_fakes.py tests/test_checker.py -q $(TWICE_EVERY_CORE)
 
 property: $(VENV)/.dev  ## property tests (hypothesis); a long run: make property EXAMPLES=2000
 	$(SAY) "property"

@@ -1,7 +1,8 @@
-"""Mutants of the core, by mutmut: small changes, one at a time, each of which a test has to notice.
+"""Mutation tests of the core with mutmut: each mutant has one small change, and a test has to fail.
 
-A module's mutants are to be killed by its own unit tests, and by the property tests of its floor. Whoever survives is
-explained in `survivors.md`, or this fails; so it does for an explanation that nobody needs any more.
+A module's mutants run the module's unit tests and the property tests of its package. The rules of
+EQUIVALENT or an entry of `survivors.md` explain each surviving mutant. The run fails on a survivor without an
+explanation, and on an explanation without a survivor.
 
     python -m tests.mutants [path of a module, or a folder of aioproducer, …]
 """
@@ -46,12 +47,6 @@ CORE: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/sender/producer_id": (),
     "_core/sender/requests": BATCHING,
     "_core/sender/loop": (),
-}
-"""The modules, the smallest and purest first, each with the property tests that are about it.
-
-mutmut changes functions, and no properties: `batching/batch_state` has neither others nor mutants.
-"""
-UNEXPLAINED: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/transactions/transaction_manager": TRANSACTION,
     "_core/transactions/transaction_types": ("test_prepared_transaction",),
     "_core/transactions/transaction_requests": TRANSACTION,
@@ -59,12 +54,24 @@ UNEXPLAINED: Final[Mapping[str, tuple[str, ...]]] = {
     "_core/transactions/producer_transactions": TRANSACTION,
     "_core/transactions/coordinator": (),
 }
-"""Modules of which nobody has looked at all survivors yet: they are run when they are named."""
-NAMED: Final = {**CORE, **UNEXPLAINED}
+"""Modules with mutants, each with the property tests of its state machine or codec.
+
+mutmut changes functions, and no properties: `batching/batch_state` has no mutants.
+"""
+
+
+EQUIVALENT: Final = (
+    (r"= ?(False|None)\b", "= flag"),  # conditions test only the truth of a flag
+    (r'\] = (None|"")$', "] = value"),  # a dict as an ordered set: no code reads the values
+    (r", (\w+=\[\])?\)", ", )"),  # an empty list is the default of a message's field
+    (r'cast\((None|"[^"]*"),', "cast(type,"),  # `cast` returns its second argument
+    (r"sys\.version_info >=? \(\d+, \d+\)", "sys.version_info"),  # tests run on one version of Python
+)
+"""Parts of a line that mutmut changes without an effect: patterns, each with the text that stands for all matches."""
 
 
 class Change(NamedTuple):
-    """The change of a mutant without its line number, which changes with every edit of the module."""
+    """Change of a mutant without a line number: edits of the module move lines."""
 
     removed: tuple[str, ...]
     added: tuple[str, ...]
@@ -78,15 +85,24 @@ class Change(NamedTuple):
         )
         return cls(removed, added)
 
+    @property
+    def is_equivalent(self) -> bool:
+        """True if a rule of EQUIVALENT makes both sides equal."""
+        return any(
+            [re.sub(pattern, text, line) for line in self.removed]
+            == [re.sub(pattern, text, line) for line in self.added]
+            for pattern, text in EQUIVALENT
+        )
+
 
 class Mutant(NamedTuple):
     name: str
     status: str
-    """mutmut's word: killed, timeout, survived, …"""
+    """Status that mutmut prints: killed, timeout, survived, …"""
 
 
-def explained() -> dict[str, list[Change]]:
-    """Return the changes that `survivors.md` explains, by module."""
+def explanations() -> dict[str, list[Change]]:
+    """Return the changes explained in `survivors.md`, by module."""
     found: dict[str, list[Change]] = {}
     for section in re.split(r"^## ", SURVIVORS.read_text(), flags=re.MULTILINE)[1:]:
         module = section.partition("\n")[0].strip("` ")
@@ -95,13 +111,13 @@ def explained() -> dict[str, list[Change]]:
 
 
 def tests_of(module: str) -> Iterator[str]:
-    """Yield the paths of the tests that are to kill the mutants of *module*."""
+    """Yield the paths of the tests that run on each mutant of *module*."""
     folder, _, name = module.rpartition("/")
     longer = tuple(f"test_{path.stem}" for path in ROOT.glob(f"aioproducer/{folder}/{name}_*.py"))
     for path in sorted(ROOT.glob(f"tests/unit/{folder}/test_{name}*.py")):
         if f"{path.stem}_".startswith(f"test_{name}_") and not path.stem.startswith(longer):
             yield str(path.relative_to(ROOT))
-    yield from (f"tests/property/{each}.py" for each in NAMED[module])
+    yield from (f"tests/property/{each}.py" for each in CORE[module])
 
 
 def mutmut(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -117,7 +133,7 @@ def mutmut(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def prepare(module: str) -> None:
-    """Let mutmut find everything in a folder of its own, with a configuration for *module* alone."""
+    """Create the working folder of mutmut, with a configuration for *module* alone."""
     shutil.rmtree(AT_WORK, ignore_errors=True)
     AT_WORK.mkdir(parents=True)
     for each in ("aioproducer", "docs", "tests"):
@@ -130,7 +146,7 @@ def prepare(module: str) -> None:
         + f'only_mutate = ["aioproducer/{module}.py"]\n'
         + f"pytest_add_cli_args_test_selection = {list(tests_of(module))}\n"
         + 'pytest_add_cli_args = ["-p", "tests.mutants.unit_first", "-p", "no:cacheprovider"]\n'
-        # the words of what cannot happen; how a zip is told that it need not look
+        # messages of impossible states; zip's check of equal lengths
         + 'do_not_mutate_patterns = ["raise AssertionError", ", strict="]\n'
         + "timeout_multiplier = 4.0\n"
         + "use_git_change_detection = false\n"
@@ -145,34 +161,37 @@ def mutants(module: str) -> list[Mutant]:
     found = [Mutant(*each) for each in re.findall(r"^ +(\S+__mutmut_\d+): (.+)$", results, re.MULTILINE)]
     if said.returncode or any(each.status in ("not checked", "suspicious") for each in found):
         spinner = re.compile(r"^\S (Generating mutants|Running stats) *\n", re.MULTILINE)
-        sys.exit(f"mutmut has failed on {module}:\n{spinner.sub('', said.stdout)}")
+        sys.exit(f"mutmut failed on {module}:\n{spinner.sub('', said.stdout)}")
     return found
 
 
 def check(module: str, known: list[Change]) -> bool:
-    """Print the results of the mutants of *module*, and return True if they suffice."""
+    """Print the results of the mutants of *module*; return True if no survivor and no explanation is left over."""
     found = mutants(module)
     left = known.copy()
     unexplained = []
-    killed = 0
+    killed = equivalent = 0
     for mutant in found:
         if mutant.status in ("killed", "timeout"):
             killed += 1
             continue
         diff = mutmut("show", mutant.name).stdout
-        if (change := Change.of(diff)) in left:
+        change = Change.of(diff)
+        if change.is_equivalent:
+            equivalent += 1
+        elif change in left:
             left.remove(change)
         else:
             unexplained.append(diff)
-    survivors = len(found) - killed
-    say(f"{module}: {len(found)} mutants, {killed} killed, {survivors - len(unexplained)} explained")
+    explained = len(found) - equivalent - killed - len(unexplained)
+    say(f"{module}: {len(found)} mutants, {killed} killed, {equivalent} equivalent, {explained} explained")
     for diff in unexplained:
-        say(f"survives, unexplained:\n{diff}")
+        say(f"survives without an explanation:\n{diff}")
     for change in left:
-        say(f"explained in {SURVIVORS.name}, and no survivor: {change}")
-    few = killed < KILLED_AT_LEAST * len(found)
+        say(f"explained in {SURVIVORS.name}, but not a survivor: {change}")
+    few = killed < KILLED_AT_LEAST * (len(found) - equivalent)
     if few:
-        say(f"less than {KILLED_AT_LEAST:.0%} are killed")
+        say(f"fewer than {KILLED_AT_LEAST:.0%} are killed")
     return not (unexplained or left or few)
 
 
@@ -182,13 +201,13 @@ def say(line: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Return 1 if a module in one of the paths of *arguments* is not good enough; without any, of the whole core."""
+    """Check the modules below the paths *arguments*, by default all of CORE. Return 1 if a module fails."""
     wanted = [f"{each.removeprefix('aioproducer/').removesuffix('.py').rstrip('/')}/" for each in arguments]
     for each in wanted:
-        if not any(f"{module}/".startswith(each) for module in NAMED):
-            sys.exit(f"{each} has no module of the core, which is: {', '.join(NAMED)}")
-    chosen = [each for each in NAMED if f"{each}/".startswith(tuple(wanted))] if wanted else [*CORE]
-    known = explained()
+        if not any(f"{module}/".startswith(each) for module in CORE):
+            sys.exit(f"{each} contains no module with mutants; expected one of: {', '.join(CORE)}")
+    chosen = [each for each in CORE if not wanted or f"{each}/".startswith(tuple(wanted))]
+    known = explanations()
     bad = [each for each in chosen if not check(each, known.get(f"aioproducer/{each}.py", []))]
     return 1 if bad else 0
 
