@@ -155,33 +155,31 @@ def _partition_of(key: object) -> TopicPartition:
 
 
 def _offset_of(key: object, value: Any) -> OffsetAndMetadata:
-    offset: Any
-    metadata: Any = ""
-    leader_epoch: Any = -1
+    read: Any = value
     if isinstance(value, int):
-        offset = value
-    elif isinstance(value, tuple) and not hasattr(value, "offset"):
-        offset, metadata = value if len(value) == 2 else (None, "")
-    else:
-        offset = getattr(value, "offset", None)
-        metadata = getattr(value, "metadata", "")
-        leader_epoch = getattr(value, "leader_epoch", -1)
+        read = OffsetAndMetadata(value)
+    elif isinstance(value, tuple) and len(value) == 2 and not hasattr(value, "offset"):
+        read = OffsetAndMetadata(*value)
+    offset = getattr(read, "offset", None)
     if isinstance(offset, bool) or not isinstance(offset, int):
         raise TypeError(
             f"offsets[{key!r}] = {value!r}; expected the next offset to read, an int, or (offset, metadata)"
         )
     if offset not in _OFFSETS:
         raise ValueError(f"offsets[{key!r}] = {offset}; offsets count from 0")
+    metadata = getattr(read, "metadata", None)
     if not isinstance(metadata, str | None):
         raise TypeError(f"offsets[{key!r}] has the metadata {metadata!r}; expected a str")
-    if why := _unfit(metadata or ""):
+    metadata = metadata or ""
+    if why := _unfit(metadata):
         raise ValueError(f"the metadata of offsets[{key!r}] {why}")
+    leader_epoch = getattr(read, "leader_epoch", None)
     epoch = -1 if leader_epoch is None else leader_epoch
     if isinstance(epoch, bool) or not isinstance(epoch, int):
         raise TypeError(f"offsets[{key!r}] has the leader epoch {epoch!r}; expected an int or None")
     if epoch not in _NUMBERS:
         raise ValueError(f"offsets[{key!r}] has the leader epoch {epoch}; leader epochs count from 0")
-    return OffsetAndMetadata(offset, metadata or "", epoch)
+    return OffsetAndMetadata(offset, metadata, epoch)
 
 
 def _unfit(text: str) -> str | None:

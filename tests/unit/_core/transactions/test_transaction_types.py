@@ -69,7 +69,8 @@ class TestGroups:
         [
             ({}, GroupMetadata("g", -1, "", None)),
             ({"group.id": "größe"}, GroupMetadata("größe", -1, "", None)),
-            ({"group.instance.id": "i-1"}, GroupMetadata("g", -1, "", "i-1")),
+            ({"group.instance.id": "i-X"}, GroupMetadata("g", -1, "", "i-X")),
+            ({"group.id": "CGMDv2:g"}, GroupMetadata("CGMDv2:g", -1, "", None)),
         ],
     )
     def test_group_of_a_confluent_kafka_consumer_is_accepted(
@@ -103,7 +104,10 @@ class TestGroups:
     @pytest.mark.parametrize(("given", "named"), [(None, "NoneType"), (5, "int"), (("g", 1), "tuple")])
     def test_group_of_another_type_is_refused(self, given: object, named: str) -> None:
         with pytest.raises(
-            TypeError, match=rf"^group is a {named}; expected the group's name, a GroupMetadata"
+            TypeError,
+            match=(
+                rf"^group is a {named}; expected the group's name, a GroupMetadata, or a consumer's group metadata$"
+            ),
         ):
             GroupMetadata.of(given)
 
@@ -150,6 +154,11 @@ class Place(NamedTuple):
     partition: int
 
 
+class Progress(NamedTuple):
+    leader_epoch: int
+    offset: int
+
+
 class TestOffsets:
     @for_each(
         "key",
@@ -176,6 +185,7 @@ class TestOffsets:
             ((42, "x" * (2**15 - 1)), (42, "x" * (2**15 - 1), -1)),
             (OffsetAndMetadata(42, "", 2**31 - 1), (42, "", 2**31 - 1)),
             (OffsetAndMetadata(42, "mine", 5), (42, "mine", 5)),
+            (Progress(5, 42), (42, "", 5)),
             (SimpleNamespace(offset=42), (42, "", -1)),
             (SimpleNamespace(offset=42, metadata=None, leader_epoch=None), (42, "", -1)),
             (SimpleNamespace(offset=42, metadata="mine", leader_epoch=5), (42, "mine", 5)),
