@@ -136,21 +136,20 @@ class ClusterVersion:
     """The finalized feature `transaction.version` (KIP-890), at most 1 while a node lacks a version of `NEEDED_BY_VERSION_2`."""
 
     def __init__(self) -> None:
-        self._epoch = -1
-        self._finalized = 0
+        self._newest = ApiVersionTable({})
         self._limited: set[int] = set()  # ids of nodes that lack a version of `NEEDED_BY_VERSION_2`
 
     def update(self, node_id: int, versions: ApiVersionTable) -> int:
         """Take the versions of the newest connection to *node_id*, and return the cluster's transaction.version."""
-        if versions.finalized_features_epoch >= self._epoch:
-            self._epoch = versions.finalized_features_epoch
-            self._finalized = versions.finalized_features.get(TRANSACTION_VERSION, 0)
+        if versions.finalized_features_epoch >= self._newest.finalized_features_epoch:
+            self._newest = versions
         offered = versions.offered
-        if all(offered.get(key, (0, -1))[1] >= least for key, least in NEEDED_BY_VERSION_2.items()):
+        if all(key in offered and offered[key][1] >= least for key, least in NEEDED_BY_VERSION_2.items()):
             self._limited.discard(node_id)
         else:
             self._limited.add(node_id)
-        return min(self._finalized, 1 if self._limited else 2)
+        finalized = self._newest.finalized_features.get(TRANSACTION_VERSION, 0)
+        return min(finalized, 1 if self._limited else 2)
 
 
 class Api(Enum):
@@ -391,9 +390,9 @@ class TransactionManager(IdentityKeeper):
         return bump
 
     def leave_cluster(self) -> None:
-        """Drop the identity and the transaction's state at the coordinator of the old cluster."""
+        """Drop the identity of the old cluster, and request another identity for the next transaction."""
         super().leave_cluster()
-        self.attempted, self.needs_bump = False, True
+        self.needs_bump = True
 
     # --- queries -------------------------------------------------------------------------------------------------
 

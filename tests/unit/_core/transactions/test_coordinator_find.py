@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from aioproducer._core.address import Address
-from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.protocol.transactions import FindCoordinatorResponse
 from aioproducer._core.transactions.coordinator import Node
 from aioproducer.errors import (
@@ -21,7 +19,6 @@ from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
 from tests.unit._core.transactions.coordinators_rig import (
     GROUP,
-    OFFERED,
     TRANSACTION,
     AskedConnection,
     CoordinatorsRig,
@@ -174,52 +171,11 @@ class TestFind:
 
 
 class TestTransactionVersion:
-    @pytest.mark.parametrize(
-        ("features", "version"), [({}, 0), ({"transaction.version": 2}, 2), ({"other": 9}, 0)]
-    )
     @in_virtual_time
-    async def test_transaction_version_is_learned_from_a_connection(
-        self, features: dict[str, int], version: int
-    ) -> None:
+    async def test_transaction_version_is_learned_from_a_connection(self) -> None:
         rig = CoordinatorsRig()
         assert rig.coordinators.transaction_version == 0
-        rig.connect(1, AskedConnection(1, finalized_features=features, finalized_features_epoch=5))
-        assert rig.coordinators.transaction_version == version
-
-    @in_virtual_time
-    async def test_transaction_version_of_the_newest_epoch_is_used(self) -> None:
-        rig = CoordinatorsRig()
-        for node_id, epoch, version, then in ((1, 5, 2, 2), (2, 4, 1, 2), (3, 6, 1, 1), (4, 6, 2, 2)):
-            rig.connect(
-                node_id,
-                AskedConnection(
-                    node_id,
-                    finalized_features={"transaction.version": version},
-                    finalized_features_epoch=epoch,
-                ),
-            )
-            assert rig.coordinators.transaction_version == then
-
-    @for_each(("api_key", "highest"), [(0, 11), (26, 4), (28, 4), (28, None)])
-    @in_virtual_time
-    async def test_version_is_1_while_a_node_lacks_a_request(self, api_key: int, highest: int | None) -> None:
-        rig = CoordinatorsRig()
-        offered = {key: each for key, each in OFFERED.items() if key != api_key}
-        if highest is not None:
-            offered[api_key] = (0, highest)
-        features: dict[str, Any] = {
-            "finalized_features": {"transaction.version": 2},
-            "finalized_features_epoch": 1,
-        }
-        rig.connect(1, AskedConnection(1, **features))
-        assert rig.coordinators.transaction_version == 2
-        capped = AskedConnection(2, **features)
-        capped.versions = ApiVersionTable(offered, **features)
-        rig.connect(2, capped)
-        assert rig.coordinators.transaction_version == 1
-        rig.connect(1, AskedConnection(1, **features))
-        assert rig.coordinators.transaction_version == 1
-        rig.connect(2, AskedConnection(2, **features))
+        rig.connect(1, AskedConnection(1, finalized_features={"transaction.version": 2}))
         assert rig.coordinators.transaction_version == 2
 
     @in_virtual_time

@@ -194,11 +194,6 @@ class TestStateAtTheCoordinator:
         it.request_epoch_bump()
         assert (it.attempted, it.needs_bump) == (False, True)
 
-    def test_abandoned_sequence_needs_a_bump(self) -> None:
-        it = manager(State.IN_TRANSACTION)
-        it.request_epoch_bump()
-        assert (it.attempted, it.needs_bump) == (False, True)
-
     def test_end_clears_partitions_groups_and_failures(self) -> None:
         it = manager(State.IN_TRANSACTION)
         it.request_written()
@@ -271,6 +266,14 @@ class TestBump:
         it.request_epoch_bump()
         it.ended(None, 1)
         assert it.current == FIRST
+
+    @for_each("version", [1, 2])
+    def test_transaction_of_a_left_cluster_is_not_ended_there(self, version: int) -> None:
+        it = manager(State.ABORTING, version=version)
+        it.request_written()
+        it.leave_cluster()
+        assert not it.must_be_ended(commit=False)
+        assert it.ended(None, version)
 
 
 class TestFailures:
