@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 from math import inf
+from operator import setitem
 from threading import get_ident
 from typing import Any, Final
 
@@ -93,13 +94,14 @@ class YieldPolicy:
 
     __slots__ = ("_began_at", "_began_with", "should_yield")
 
+    _began_with: int
+    """Free memory at `_began_at`, in bytes; unset before the first `check`."""
+
     def __init__(self) -> None:
         self.should_yield: bool = False
         """True if the next call that may wait has to yield by `yield_to_loop`."""
         self._began_at: float | None = None
         """Time of the first batch opened since the sender's last turn (loop clock), or None."""
-        self._began_with: int = 0
-        """Free memory at `_began_at`, in bytes."""
 
     def check(self, now: float, free: int, rate: float, size: float) -> None:
         """Update `should_yield` from the time *now*, the *free* memory and the *size* of a record, both in bytes.
@@ -108,7 +110,7 @@ class YieldPolicy:
         returned meanwhile is not counted.
         """
         if self._began_at is None:
-            self._began_at, self._began_with = now, free
+            self._began_with, self._began_at = free, now
             return
         appended = self._began_with - free
         most = min(TURN_AFTER_BYTES, TURN_AFTER_RECORDS * size)
@@ -219,7 +221,7 @@ class Wakeup:
     def _ring_after(self, iterations: int) -> None:
         """Ring, or call `on_time`, after *iterations* of the event loop, or once no other handle is ready."""
         if iterations and (self._ready is None or self._ready):
-            self._loop.call_soon(self._ring_after, iterations - 1, context=self._context)
+            self._loop.call_soon(self._ring_after, iterations - 1)
         else:
             (self.on_time or self.ring)()
 
@@ -266,9 +268,5 @@ PROCESS: Final[list[object]] = [object()]
 """List with a token of this process; a fork replaces the token in the child."""
 
 
-def _forked() -> None:
-    PROCESS[0] = object()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=lambda: setitem(PROCESS, 0, object()))

@@ -117,7 +117,7 @@ Acknowledged: TypeAlias = tuple[tuple[int, ...], int, int]
 """An acknowledged batch: position in its partition, base offset, and end offset.
 
 The base offset is -1 if the leader only recognised the batch. The end offset is the log's end behind the batch, or behind
-an earlier batch that is forgotten; -1 if both ends are unknown. A plain tuple costs half of a NamedTuple.
+an earlier batch that is forgotten; 0 if both ends are unknown. A plain tuple costs half of a NamedTuple.
 """
 
 
@@ -138,10 +138,12 @@ class PartitionSequences:
         "needs_epoch_bump",
     )
 
+    _next: int
+    """Next sequence; unset before the first identity."""
+
     def __init__(self) -> None:
         self.identity: ProducerIdentity | None = None
         """Present identity; None before the first identity."""
-        self._next = 0
         # The type is a tuple, because the garbage collector would visit the list of every partition.
         self._acknowledged: tuple[Acknowledged, ...] = ()
         self._to_the_old_log: tuple[int, ...] = ()
@@ -189,18 +191,17 @@ class PartitionSequences:
         identity = sequence[0]  # an index costs a fifth of unpacking a NamedTuple
         if identity == self.identity and order > self._to_the_old_log:
             self.acknowledged_here = True
-            end_offset = -1 if base_offset < 0 else base_offset + count
-            acknowledged = self._acknowledged
+            end_offset = 0 if base_offset < 0 else base_offset + count
             if alone:
-                for other, other_base, other_end in acknowledged:
+                for other, other_base, other_end in self._acknowledged:
                     if other > order:
-                        order, base_offset = other, other_base
-                        end_offset = end_offset if other_end < 0 else other_end
-                    elif end_offset < 0:
-                        end_offset = other_end
-                acknowledged = ()
-            newest = (order, base_offset, end_offset)
-            self._acknowledged = (*acknowledged[1 - _REMEMBERED :], newest) if acknowledged else (newest,)
+                        order, base_offset, end_offset = other, other_base, other_end or end_offset
+                    else:
+                        end_offset = end_offset or other_end
+                self._acknowledged = ((order, base_offset, end_offset),)
+            else:
+                kept = self._acknowledged[1 - _REMEMBERED :]
+                self._acknowledged = (*kept, (order, base_offset, end_offset))
 
     def confirms(self, order: tuple[int, ...], count: int) -> bool:
         """Return True if the batch in place *order*, with its *count* records, is in the log, because a later batch is.
@@ -210,7 +211,7 @@ class PartitionSequences:
         acknowledged batches. The room begins at the end of the newest acknowledged batch before *order*: the end of an
         older acknowledged batch may lie behind the new end of the log.
         """
-        before = [(at, end) for at, _, end in self._acknowledged if at < order and end >= 0]
+        before = [(at, end) for at, _, end in self._acknowledged if at < order and end]
         end = max(before)[1] if before else 0
         return any(at > order and (base < 0 or base >= end + count) for at, base, _ in self._acknowledged)
 

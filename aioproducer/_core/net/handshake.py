@@ -51,11 +51,14 @@ def handshake(version_caps: Mapping[int, int], expected: ExpectedNode | None = N
     """
     newest = NODE_CHECK - 1 if expected is None else NODE_CHECK
     version = min(newest, version_caps.get(ApiVersionsRequest.API_KEY, newest))
-    answer: ApiVersionsResponse = yield _api_versions(version, expected)
+    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
+    if expected is not None:
+        request.cluster_id, request.node_id = expected
+    answer: ApiVersionsResponse = yield Ask(request, version, _decode)
     while answer.error_code == UnsupportedVersion.code and version:
         _, highest = _offered(answer).get(ApiVersionsRequest.API_KEY, (0, 0))
         version = max(0, highest) if highest < version else 0
-        answer = yield _api_versions(version, expected)
+        answer = yield Ask(request, version, _decode)
     if answer.error_code:
         refused = broker_error(answer.error_code)
         if refused is RebootstrapRequired and expected is not None:
@@ -72,13 +75,6 @@ def handshake(version_caps: Mapping[int, int], expected: ExpectedNode | None = N
 
 def _offered(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
     return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-
-
-def _api_versions(version: int, expected: ExpectedNode | None) -> Ask:
-    request = ApiVersionsRequest(client_software_name=SOFTWARE_NAME, client_software_version=__version__)
-    if expected is not None:
-        request.cluster_id, request.node_id = expected
-    return Ask(request, version, _decode)
 
 
 def _decode(response: type[Any], version: int, payload: bytes) -> tuple[Any, int]:

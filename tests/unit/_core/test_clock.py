@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +15,7 @@ from aioproducer._core.clock import (
     TURN_AFTER_S,
     LoopClock,
     YieldPolicy,
+    ready_handles,
     wall_ms,
 )
 from aioproducer.testing import in_virtual_time
@@ -69,6 +72,17 @@ async def test_fresh_reading_replaces_the_kept_one(readings: list[int]) -> None:
     assert [clock.now_ms(), clock.fresh_ms(), clock.now_ms()] == [1_000, 1_002, 1_002]
     await asyncio.sleep(0)
     assert clock.known_ms == 0
+
+
+def test_ready_handles_are_those_of_an_asyncio_loop() -> None:
+    loop, other = asyncio.BaseEventLoop(), SimpleNamespace(_ready=deque())
+    assert ready_handles(other) is None  # type: ignore[arg-type]
+    assert ready_handles(loop) is loop._ready  # type: ignore[attr-defined]
+    loop.close()
+    loop._ready = []  # type: ignore[attr-defined]
+    assert ready_handles(loop) is None
+    del loop._ready  # type: ignore[attr-defined]
+    assert ready_handles(loop) is None
 
 
 def test_yield_is_due_after_a_time_without_the_sender() -> None:

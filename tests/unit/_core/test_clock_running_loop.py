@@ -31,6 +31,10 @@ def fastest(loop: asyncio.AbstractEventLoop) -> Callable[[], asyncio.AbstractEve
 WAYS: list[Way] = [running_loop_of, python, fastest]
 
 
+def ask_no_one() -> asyncio.AbstractEventLoop:
+    raise AssertionError("asyncio was asked")
+
+
 def answer(running_loop: Callable[[], asyncio.AbstractEventLoop | None]) -> asyncio.AbstractEventLoop | None:
     try:
         return running_loop()
@@ -163,18 +167,20 @@ class TestUvloop:
 LOOPS = [asyncio.new_event_loop, GuiLoop, uvloop.new_event_loop]
 
 
+async def test_python_finds_the_loop_without_asking_asyncio() -> None:
+    loop = asyncio.get_running_loop()
+    assert python_running_loop_without_getpid(loop, PROCESS, ask_no_one)() is loop
+
+
 @pytest.mark.skipif(not accelerated, reason="the twin in Python asks for other loops than asyncio's")
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio makes no system call there")
 @pytest.mark.parametrize("new_loop", LOOPS, ids=["asyncio", "gui", "uvloop"])
 def test_running_loop_is_found_without_asking_asyncio(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    def ask() -> asyncio.AbstractEventLoop:
-        raise AssertionError("asyncio was asked")
-
     async def find() -> bool:
         loop = asyncio.get_running_loop()
-        return running_loop_without_getpid(loop, PROCESS, ask)() is loop
+        return running_loop_without_getpid(loop, PROCESS, ask_no_one)() is loop
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         assert runner.run(find())

@@ -280,6 +280,24 @@ class TestProof:
         assert not sequences.confirms((2,), 3)
 
 
+def test_new_partition_confirms_no_batch() -> None:
+    assert not PartitionSequences().confirms((1,), 1)
+
+
+def test_partition_restarts_at_0_in_another_cluster(keeper: IdentityKeeper) -> None:
+    sequences = PartitionSequences()
+    assert settled(sequences, keeper)
+    sequences.acknowledge(sequences.assign(5), (3,), 5, 100, alone=False)
+    sequences.leave_cluster()
+    assert sequences.identity is None
+    assert not sequences.confirms((2,), 1)
+    assert sequences.behind_gap((1,)), "a batch in flight was lost with the log"
+    keeper.assign(*IDENTITY)
+    assert settled(sequences, keeper)
+    assert sequences.assign(1) == BatchSequence(IDENTITY, 0)
+    assert not sequences.behind_gap((1,))
+
+
 def test_retired_partition_keeps_its_identity(
     keeper: IdentityKeeper,
 ) -> None:

@@ -61,6 +61,12 @@ def test_former_producer_id_does_not_affect_current_epochs() -> None:
     assert keeper.current == ProducerIdentity(8, 0)
 
 
+def test_identity_of_a_left_cluster_is_dropped() -> None:
+    keeper = keeper_of(7, 3)
+    keeper.leave_cluster()
+    assert keeper.current is None
+
+
 def test_last_epoch_is_the_largest_int16() -> None:
     assert MAX_EPOCH == 32_767
 

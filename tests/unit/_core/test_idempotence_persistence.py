@@ -140,6 +140,25 @@ def test_sequence_error_denies_the_batch(code: int) -> None:
     assert persistence.in_doubt is (kind not in SEQUENCE_REFUSALS)
 
 
+@for_each("state", ALL)
+def test_batch_in_doubt_is_not_in_another_cluster(state: Known) -> None:
+    persistence = in_state(state)
+    persistence.leave_log()
+    assert not persistence.in_doubt
+    EVENTS["answered"](persistence)
+    assert persistence.possibly_persisted is (state != NOTHING)
+    assert not persistence.possible
+
+
+def test_denials_and_halves_end_with_the_cluster() -> None:
+    half = after("written", "lost").of_part(keeps_sequence=True)
+    half.leave_log()
+    assert not half.half_of_possibly_persisted
+    persistence = after("written", "lost", *["denied"] * (REFUSALS_AS_PROOF - 1))
+    persistence.leave_log()
+    assert persistence.sequence_refusals == 0
+
+
 class TestDenials:
     """A leader that keeps denying that it has the batch."""
 

@@ -51,7 +51,8 @@ class Dialogue:
         ask = next(exchange)
         while True:
             self.asked.append(ask)
-            answer, _ = ask.decode(ask.request.RESPONSE, ask.version, self.payloads.pop(0))
+            answer, surplus = ask.decode(ask.request.RESPONSE, ask.version, self.payloads.pop(0))
+            assert surplus == 0
             try:
                 ask = exchange.send(answer)
             except StopIteration as over:
@@ -124,10 +125,13 @@ def test_error_35_to_version_0_is_the_end() -> None:
         Dialogue(refusal, refusal).of()
 
 
-def test_error_code_is_raised_as_its_class() -> None:
+@for_each("expected", [None, ExpectedNode("cluster", 7)])
+def test_error_code_is_raised_as_its_class(expected: ExpectedNode | None) -> None:
     refusal = payload(ApiVersionsResponse(error_code=31, api_keys=[]), NEWEST)
-    with pytest.raises(ClusterAuthorizationFailed, match=r"ClusterAuthorizationFailed \(31\)"):
-        Dialogue(refusal).of()
+    with pytest.raises(
+        ClusterAuthorizationFailed, match=r"^ApiVersions was refused: ClusterAuthorizationFailed \(31\)$"
+    ):
+        Dialogue(refusal).of(expected=expected)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +185,7 @@ class TestExpectedNode:
 
     def test_another_node_requires_a_rebootstrap(self) -> None:
         refusal = payload(ApiVersionsResponse(error_code=129, api_keys=[]), NODE_CHECK)
-        with pytest.raises(RebootstrapRequired, match="not node 7 of cluster 'cluster'"):
+        with pytest.raises(RebootstrapRequired, match=r"^not node 7 of cluster 'cluster'$"):
             Dialogue(refusal).of(expected=self.NODE)
 
     def test_cap_leaves_the_node_unchecked(self) -> None:

@@ -10,16 +10,14 @@ from aioproducer._core.net.connection import decoded
 from aioproducer._core.net.in_flight import (
     DECODE_OFF_LOOP_BYTES,
     IDS,
-    LENGTH,
-    UNCHECKED_BYTES,
     Call,
-    FrameReader,
     InFlight,
     LargeAnswer,
+    Undecoded,
     decode_unless_large,
 )
 from aioproducer._core.protocol.admin import ListTransactionsResponse, TransactionState
-from aioproducer._core.protocol.metadata import MetadataResponse, MetadataResponseTopic
+from aioproducer._core.protocol.metadata import ApiVersionsResponse, MetadataResponse, MetadataResponseTopic
 from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.schema import Message, decode_response, encode_response
 from aioproducer.errors import ProtocolError
@@ -150,103 +148,24 @@ def test_response_to_a_later_request_is_refused() -> None:
         in_flight.match(answer(12))
 
 
-STREAM = LENGTH.pack(4) + b"abcd" + LENGTH.pack(6) + b"efghij"
-PAYLOADS = [b"abcd", b"efghij"]
+def test_result_of_a_decoded_call_is_used_in_its_place() -> None:
+    in_flight = after(0, first := call(1), second := call(2))
+    in_flight.decoded(second, lambda: ("too early", 0))
+    in_flight.decoded(first, lambda: ("decoded", 3))
+    matched = in_flight.match(answer(1))
+    assert matched is not None
+    assert matched[1:] == ("decoded", 3)
+    in_flight.decoded(first, lambda: ("too late", 0))
+    assert in_flight.match(answer(2)) == (second, InitProducerIdResponse(producer_id=7, producer_epoch=0), 0)
+    in_flight.decoded(second, lambda: ("too late", 0))
+    assert len(in_flight) == 0
 
 
-def test_chunk_of_whole_frames_yields_all_of_them() -> None:
-    reader = FrameReader(6)
-    assert list(reader.feed(STREAM)) == PAYLOADS
-    assert len(reader.begun) == 0
-
-
-def test_frames_are_put_together_from_single_bytes() -> None:
-    reader = FrameReader(6)
-    assert [payload for byte in STREAM for payload in reader.feed(bytes([byte]))] == PAYLOADS
-
-
-def test_incomplete_frame_is_kept_for_the_next_chunk() -> None:
-    reader = FrameReader(6)
-    assert list(reader.feed(STREAM[:-2])) == PAYLOADS[:1]
-    assert len(reader.begun) == 8
-    assert list(reader.feed(STREAM[-2:] + STREAM)) == [PAYLOADS[1], *PAYLOADS]
-    assert len(reader.begun) == 0
-
-
-def test_begun_payload_is_available_after_four_bytes() -> None:
-    reader = FrameReader(6)
-    seen = [(list(reader.feed(bytes([byte]))), reader.begun_payload)[1] for byte in STREAM[8:]]
-    assert seen == [b""] * 7 + [b"efgh"] * 2 + [b""]
-
-
-@for_each("length", [-(2**31), -1, 0, 3, 7, 2**31 - 1])
-def test_impossible_length_is_refused_before_its_payload(length: int) -> None:
-    with pytest.raises(ProtocolError, match=rf" {length} bytes long \(4 to 6 are possible\)"):
-        list(FrameReader(6).feed(LENGTH.pack(length)))
-
-
-@for_each(
-    ("start", "likeness"),
-    [
-        (b"\x15\x03\x03\x00\x02\x02\x28", "TLS alert: this port expects TLS"),
-        (b"\x16\x03\x01\x02\x00\x01", "TLS handshake"),
-        (b"HTTP/1.1 400 Bad Request\r\n", "HTTP response: this is a web server's port"),
-        (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH greeting"),
-    ],
-)
-def test_length_error_names_other_protocols(start: bytes, likeness: str) -> None:
-    with pytest.raises(ProtocolError, match=likeness):
-        list(FrameReader(100 * 1024 * 1024).feed(start))
-
-
-def test_payload_before_an_impossible_length_is_yielded_first() -> None:
-    frames = iter(FrameReader(6).feed(STREAM + b"junk"))
-    assert [next(frames), next(frames)] == PAYLOADS
-    with pytest.raises(ProtocolError, match="it begins with b'junk'"):
-        next(frames)
-
-
-@pytest.mark.parametrize("size", [3, 7])
-def test_whole_frame_of_an_impossible_length_is_refused(size: int) -> None:
-    with pytest.raises(ProtocolError, match=f"cannot be {size} bytes long"):
-        list(FrameReader(6).feed(LENGTH.pack(size) + bytes(size)))
-
-
-def test_payload_that_looks_like_a_frame_is_one_payload() -> None:
-    reader, payload = FrameReader(8), LENGTH.pack(4) + b"abcd"
-    assert list(reader.feed(LENGTH.pack(8))) == []
-    assert list(reader.feed(payload)) == [payload]
-
-
-def test_length_error_of_unknown_bytes_shows_only_the_bytes() -> None:
-    with pytest.raises(ProtocolError, match=r"it begins with b'junk'$"):
-        list(FrameReader(6).feed(b"junk"))
-
-
-def test_limit_of_the_expected_answer_counts_for_large_frames() -> None:
-    reader = FrameReader(10**9, lambda: UNCHECKED_BYTES + 10)
-    assert list(reader.feed(LENGTH.pack(UNCHECKED_BYTES + 10))) == []
-    with pytest.raises(ProtocolError, match=r"cannot be 65547 bytes long \(4 to 65546 are possible\)"):
-        list(FrameReader(10**9, lambda: UNCHECKED_BYTES + 10).feed(LENGTH.pack(UNCHECKED_BYTES + 11)))
-
-
-def test_small_frames_are_not_compared_with_the_expected_answer() -> None:
-    payload = bytes(UNCHECKED_BYTES)
-    assert list(FrameReader(10**9, lambda: 0).feed(LENGTH.pack(len(payload)) + payload + b"\0")) == [payload]
-
-
-def test_limit_counts_for_large_frames_in_one_chunk() -> None:
-    length = UNCHECKED_BYTES + 1
-    with pytest.raises(ProtocolError, match="cannot be 65537 bytes long"):
-        list(FrameReader(10**9, lambda: UNCHECKED_BYTES).feed(LENGTH.pack(length) + bytes(length)))
-
-
-def test_large_frames_in_one_chunk_are_reported() -> None:
-    large: list[int] = []
-    reader = FrameReader(10**9, on_large=lambda payload: large.append(len(payload)))
-    for length in (UNCHECKED_BYTES, UNCHECKED_BYTES + 1):
-        assert [*map(len, reader.feed(LENGTH.pack(length) + bytes(length)))] == [length]
-    assert large == [UNCHECKED_BYTES + 1]
+def test_undecoded_response_keeps_its_call_and_payload() -> None:
+    undecoded = Undecoded(expected := call(1), payload := answer(1))
+    assert (undecoded.call, undecoded.payload) == (expected, payload)
+    assert undecoded.args == (expected, len(payload)), "the message does not contain the payload"
+    assert undecoded.decode() == decode_response(InitProducerIdResponse, VERSION, payload)
 
 
 NEWEST = MetadataResponse.VERSIONS[1]
@@ -276,10 +195,28 @@ def test_small_answer_is_decoded_at_once_and_large_one_later(version: int) -> No
     assert decode_unless_large(MetadataResponse, version, small) == decode_response(
         MetadataResponse, version, small
     )
-    kept, _ = decode_unless_large(MetadataResponse, version, large)
+    kept, surplus = decode_unless_large(MetadataResponse, version, large)
     assert isinstance(kept, LargeAnswer)
+    assert surplus == 0
     assert kept.throttle_time_ms == 7, "the connection pauses for it"
     assert kept.decode() == decode_response(MetadataResponse, version, large)
+
+
+def test_answer_is_large_from_64_kib() -> None:
+    small = answer(1).ljust(DECODE_OFF_LOOP_BYTES - 1, b"\0")
+    assert decode_unless_large(InitProducerIdResponse, VERSION, small) == decode_response(
+        InitProducerIdResponse, VERSION, small
+    )
+    kept, _ = decode_unless_large(InitProducerIdResponse, VERSION, small + b"\0")
+    assert isinstance(kept, LargeAnswer)
+
+
+def test_large_answer_that_begins_otherwise_has_no_throttle_time() -> None:
+    versions = ApiVersionsResponse(error_code=35, api_keys=[], throttle_time_ms=7)
+    payload = large_payload(versions, 4).ljust(DECODE_OFF_LOOP_BYTES, b"\0")
+    kept, _ = decode_unless_large(ApiVersionsResponse, 4, payload)
+    assert isinstance(kept, LargeAnswer)
+    assert kept.throttle_time_ms == 0
 
 
 async def test_large_answer_is_decoded_in_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -120,7 +120,8 @@ class TestTooLarge:
         assert verdict(MessageTooLarge, facts(records=2, last_attempt=True)) is Split
 
     def test_single_record_fails(self) -> None:
-        assert verdict(MessageTooLarge, facts(records=1)) is Fail
+        error = MessageTooLarge()
+        assert decide(error, facts(records=1), {}) == Fail(error, of_record=True)
 
     @for_each(("oldest", "expected"), [(True, Fail), (False, Retry)])
     @for_each("kind", REFUSED_FOR_ITS_SEQUENCE)
@@ -195,11 +196,18 @@ class TestRefusedForSomeRecords:
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
     def test_batch_fails_if_all_its_records_are_refused(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, facts(records=2), {0: "bad", 1: "bad"}) is Fail
+        error = kind()
+        assert decide(error, facts(records=2), {0: "bad", 1: "bad"}) == Fail(error, of_record=True)
+
+    @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
+    def test_record_of_a_lone_batch_need_not_be_named(self, kind: type[BrokerError]) -> None:
+        error = kind()
+        assert decide(error, facts(records=1), {}) == Fail(error, of_record=True)
 
     @pytest.mark.parametrize("kind", REFUSED_FOR_RECORDS)
     def test_batch_fails_if_no_records_are_named(self, kind: type[BrokerError]) -> None:
-        assert verdict(kind, facts()) is Fail
+        error = kind()
+        assert decide(error, facts(records=2), {}) == Fail(error)
 
     @for_each("kind", REFUSED_FOR_RECORDS)
     @for_each(("idempotent", "expected"), [(True, Fail), (False, FailRecords)])
