@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache, reduce
 from operator import add
 from struct import Struct
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from aioproducer._core.acceleration import fastest
 from aioproducer._core.records.columns import (
@@ -255,7 +255,7 @@ class _Loom:
 def _measure(column: Sequence[bytes | None]) -> tuple[list[int], Sequence[bytes]]:
     """Return the lengths, -1 for a null, and the bytes."""
     try:
-        return list(map(len, cast("Sequence[bytes]", column))), cast("Sequence[bytes]", column)
+        return list(map(len, column)), column  # type: ignore[arg-type, return-value]
     except TypeError:  # the column has nulls
         return [-1 if data is None else len(data) for data in column], [data or b"" for data in column]
 
@@ -302,8 +302,6 @@ CRC = Struct(">I")
 IDENTITY = Struct(">qhi")
 """Producer id, producer epoch and base sequence (KIP-98)."""
 
-_UNTRACKED_BYTES = 400
-"""Size in bytes up to which a batch is copied: the garbage collector visits the two objects of a view, and no copy."""
 _COPIED_BYTES = 4096
 """Size in bytes below which copying is cheaper than a view."""
 _KEEP_GIL = 0
@@ -340,26 +338,25 @@ def encode_batch(
 
     Raises: ValueError without records.
     """
+    buffer: Any = columns
     if compress is None and not isinstance(columns, RecordColumns):
-        buffer: Any = columns
         encoded: Encoded = buffer.encode(attributes, producer_id, producer_epoch, base_sequence, crc32c)
         return encoded
     count = len(columns)
     if not count:
         raise ValueError("a batch has at least one record")
-    batch: Encoded
     records: Encoded
     if isinstance(columns, RecordColumns):
-        batch = records = _section(columns, HEADER.size if compress is None else 0)
+        records = _section(columns, HEADER.size if compress is None else 0)
         timestamps = columns.timestamps
         # Small batches mostly have one record, which needs no max().
         first_ms, last_ms = timestamps[0], max(timestamps) if count > 1 else timestamps[0]
     else:
-        buffer = columns
-        batch = memoryview(buffer) if buffer.size > _UNTRACKED_BYTES else bytearray(buffer)
-        records = batch[HEADER.size :]
+        records = memoryview(buffer)[HEADER.size :]
         first_ms, last_ms = buffer.span
-    if compress is not None:
+    if compress is None:
+        batch = records
+    else:
         batch = bytearray(HEADER.size)
         batch += compress(records)
     HEADER.pack_into(

@@ -135,11 +135,31 @@ def test_interleaving_leaves_columns_unchanged() -> None:
     assert (columns.headers, columns.timestamps) == (before.headers, before.timestamps)
 
 
-def test_values_of_one_size_are_interleaved_in_two_strands() -> None:
-    """The form that everything is built for: a row made before, and the values themselves."""
+def test_batches_of_similar_sizes_share_their_rows() -> None:
     values: list[bytes | None] = [b"%03d" % number for number in range(100)]
     parts = parts_of(columns_of(100, values))
-    assert len(parts) == 2 * 100 + 1
     assert parts[1::2] == values
-    again = parts_of(columns_of(100, [b"zzz"]))
-    assert all(left is right for left, right in zip(parts[2::2], again[2::2], strict=True))
+    again = parts_of(columns_of(128, [b"zzz"]))
+    assert all(left is right for left, right in zip(parts[2:-1:2], again[2:200:2], strict=True))
+
+
+@for_each(
+    ("strands", "values", "keys", "headers"),
+    [
+        (1, [b""], None, None),
+        (1, [b""], None, [(("trace", b"12"),)]),
+        (3, [b""], None, [(("trace", b"123"),)]),  # a longer tail than cached rows have
+        (2, [b"abc", b"xyz"], None, None),
+        (4, [b"abc", b"xyz"], [b"kk", b"ll"], None),
+        (3, [b"abc", b"xyz"], None, [A]),
+        (4, [b"abc", b"x"], None, None),
+        (6, [b"abc", b"x"], [b"kk", b"l"], None),
+    ],
+)
+def test_parts_that_records_share_need_no_strand(
+    strands: int,
+    values: list[bytes | None],
+    keys: list[bytes | None] | None,
+    headers: list[RecordHeaders] | None,
+) -> None:
+    assert len(parts_of(columns_of(100, values, keys, headers))) == strands * 100 + 1
