@@ -21,6 +21,8 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 SURVIVORS: Final = Path(__file__).with_name("survivors.md")
 AT_WORK: Final = ROOT / ".cache/mutants"
+KILLED: Final = ("killed", "timeout", "check was interrupted by user")
+"""Statuses of killed mutants; a test with its own KeyboardInterrupt may interrupt a check."""
 KILLED_AT_LEAST: Final = 0.95
 
 BATCHING: Final = ("test_batching_machine",)
@@ -172,7 +174,7 @@ def check(module: str, known: list[Change]) -> bool:
     unexplained = []
     killed = equivalent = 0
     for mutant in found:
-        if mutant.status in ("killed", "timeout"):
+        if mutant.status in KILLED:
             killed += 1
             continue
         diff = mutmut("show", mutant.name).stdout
