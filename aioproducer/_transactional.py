@@ -54,8 +54,8 @@ class Transaction:
         return self
 
     async def _begin(self) -> None:
-        transactions = self._producer._transactions()  # noqa: SLF001 - our own
-        with self._producer._timed("begin_s"):  # noqa: SLF001 - our own
+        transactions = self._producer._transactions()  # noqa: SLF001 - of this package
+        with self._producer._timed("begin_s"):  # noqa: SLF001 - of this package
             await transactions.begin()
         self._number = transactions.number
 
@@ -75,14 +75,14 @@ class Transaction:
         Raises: CommitFailed if a record or offsets failed; TransactionTimeout after *timeout_s* (None: `max_block_ms`).
         """
         self._check_current("prepare")
-        transactions = self._producer._transactions()  # noqa: SLF001 - our own
+        transactions = self._producer._transactions()  # noqa: SLF001 - of this package
         await transactions.prepare(check_timeout(timeout_s))
         self._is_handed_out = True
         return transactions.prepared()
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """Commit the transaction, or abort if the body raised. A transaction that the body ended or prepared is kept."""
-        engine = self._producer._engine  # noqa: SLF001 - our own
+        engine = self._producer._engine  # noqa: SLF001 - of this package
         if engine is None or engine.transactions is None or engine.transactions.number != self._number:
             return
         transactions = engine.transactions
@@ -100,7 +100,7 @@ class Transaction:
             if not failure.abortable:
                 raise
             try:
-                await self._producer._abort(transactions, None)  # noqa: SLF001 - our own
+                await self._producer._abort(transactions, None)  # noqa: SLF001 - of this package
             except ProducerError as late:  # the next begin waits for the abort; no record is committed
                 if late.fatal:
                     raise
@@ -117,14 +117,14 @@ class Transaction:
         limit_s = self._producer.config.request_timeout_ms / 1000 if cancelled else None
         try:
             with CancelScope(shield=True):  # a cancelled scope of anyio cancels every await in the scope
-                await self._producer._abort(transactions, limit_s)  # noqa: SLF001 - our own
+                await self._producer._abort(transactions, limit_s)  # noqa: SLF001 - of this package
         except ProducerError as failure:
             if failure.fatal and not cancelled:
                 raise
             _left_open(self._producer, failure)
 
     def _check_current(self, what: str) -> None:
-        transactions = self._producer._transactions()  # noqa: SLF001 - our own
+        transactions = self._producer._transactions()  # noqa: SLF001 - of this package
         if self._number is None:
             raise TransactionStateError(
                 f"cannot {what}: this transaction has not begun; use it in `async with`"
@@ -152,7 +152,7 @@ class Transactional(Lifecycle):
             cancelled or timed out; call `abort_transaction`. ProducerError: a fatal error.
         """
         transaction = Transaction(self)
-        await transaction._begin()  # noqa: SLF001 - our own
+        await transaction._begin()  # noqa: SLF001 - of this package
         return transaction
 
     async def send_offsets_to_transaction(
@@ -249,7 +249,7 @@ class Transactional(Lifecycle):
 
 
 def _left_open(producer: Transactional, error: ProducerError) -> None:
-    engine = producer._engine  # noqa: SLF001 - our own
+    engine = producer._engine  # noqa: SLF001 - of this package
     subject = Pairs(transactional_id=producer.config.transactional_id)
     (engine.limits if engine is not None else LogLimits()).log(
         log,

@@ -46,7 +46,7 @@ class TransactionAdmin:
     def from_config(cls, config: ProducerConfig) -> Self:
         """Return an admin with *config*."""
         admin = cls.__new__(cls)
-        admin._begin(config)  # noqa: SLF001 - a class of aioproducer
+        admin._begin(config)  # noqa: SLF001 - of this package
         return admin
 
     def _begin(self, config: ProducerConfig) -> None:

@@ -275,7 +275,7 @@ async def _send_rows(
     producer: Producer, ordered: OrderedCalls, topic: str, rows: _Rows, timeout_s: float | None
 ) -> RowsOutcome:
     try:
-        result = await producer._send_in(  # noqa: SLF001 - a class of aioproducer
+        result = await producer._send_in(  # noqa: SLF001 - of this package
             ordered,
             topic,
             rows.values,

@@ -240,7 +240,7 @@ class _Sending:
     def _fail_unsent(self) -> None:
         assert self._deadline is not None
         assert self._timeout_s is not None
-        engine = self._producer._engine  # noqa: SLF001 - an attribute of this package
+        engine = self._producer._engine  # noqa: SLF001 - of this package
         assert engine is not None
         topic = self._columns.topic
         error = engine.intake.not_appended(

@@ -139,7 +139,7 @@ class ProducerConfig(Options):
             ALLOWED_URLS: sasl_oauthbearer_allowed_urls,
         }
         try:
-            config._take_mapping(options, bootstrap_servers, allowed, prefix, config_providers)  # noqa: SLF001 - our own
+            config._take_mapping(options, bootstrap_servers, allowed, prefix, config_providers)  # noqa: SLF001 - of this package
         except ConfigError as error:
             without_frames(error)
             del options  # the traceback keeps this frame

@@ -56,14 +56,14 @@ class KafkaPort:
         producer = self._producer(name)
         await producer.start(wait=True)
         try:
-            return producer._identity()  # noqa: SLF001 - a class of aioproducer
+            return producer._identity()  # noqa: SLF001 - of this package
         finally:
             await producer.close(timeout_s=0)
 
     async def succeed(self, driver: PreparedTransaction) -> bool:
         producer = self._producer(driver.transactional_id)
         try:
-            await producer._start_resumed(driver, anew=True)  # noqa: SLF001 - a class of aioproducer
+            await producer._start_resumed(driver, anew=True)  # noqa: SLF001 - of this package
         except REPLACED:
             return False
         await producer.close(timeout_s=0)
@@ -93,9 +93,9 @@ class KafkaPort:
             return now
         await self.aclose()
         producer = self._producer(now.transactional_id)
-        await producer._start_resumed(now, anew=True)  # noqa: SLF001 - a class of aioproducer
+        await producer._start_resumed(now, anew=True)  # noqa: SLF001 - of this package
         try:
-            return producer._identity()  # noqa: SLF001 - a class of aioproducer
+            return producer._identity()  # noqa: SLF001 - of this package
         finally:
             await producer.close(timeout_s=0)
 
@@ -150,7 +150,7 @@ class KafkaPort:
 
     async def _driver_producer(self, driver: PreparedTransaction) -> Producer:
         """Return a producer that continues as *driver*: the current producer if its identity is *driver*."""
-        if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - a class of aioproducer
+        if self._driver is not None and self._driver._identity()[:3] == driver[:3]:  # noqa: SLF001 - of this package
             return self._driver
         await self.aclose()
         self._driver = await resumed(driver, self._settings)
@@ -259,7 +259,7 @@ async def commit_with(
 async def resumed(prepared: PreparedTransaction, settings: ProducerSettings) -> Producer:
     """Return a producer that continues the transaction *prepared*. Raises: the errors of `Producer.start`."""
     producer = Producer.from_config(settings.with_transactional_id(prepared.transactional_id).config())
-    await producer._start_resumed(prepared)  # noqa: SLF001 - a class of aioproducer
+    await producer._start_resumed(prepared)  # noqa: SLF001 - of this package
     return producer
 
 
@@ -269,7 +269,7 @@ async def commit_entries(producer: Producer, entries: Iterable[Entry]) -> Prepar
     for entry in entries:
         await producer.send(TOPIC, entry.value, entry.key, partition=PARTITION)
     await producer.commit_transaction()
-    return producer._identity()  # noqa: SLF001 - a class of aioproducer
+    return producer._identity()  # noqa: SLF001 - of this package
 
 
 async def _existing(client: Client) -> bytes:

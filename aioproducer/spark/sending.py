@@ -84,7 +84,7 @@ class Sending:
         limiter: RateLimiter | None = None,
     ) -> None:
         self._producer = producer
-        self._before = producer._traffic()  # noqa: SLF001 - the same package
+        self._before = producer._traffic()  # noqa: SLF001 - of this package
         self._settings = producer.config.batching_settings()
         self._host = host
         self._columns = columns
@@ -127,7 +127,7 @@ class Sending:
         while self._in_flight:
             self._settle(self._in_flight.popleft())
         result = self._outcome.result()
-        traffic = self._producer._traffic().since(self._before)  # noqa: SLF001 - the same package
+        traffic = self._producer._traffic().since(self._before)  # noqa: SLF001 - of this package
         return Sent(result.rows, result.bytes, result.offsets, self._bad, self._unchecked, traffic)
 
     def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -202,4 +202,4 @@ class Sending:
 def _is_refused(failure: RowFailure) -> bool:
     """Return True if a broker refused the row for its content, and the row is certainly not in the log."""
     error = failure.error
-    return isinstance(error, ProducerError) and error._is_of_record and not error.possibly_persisted  # noqa: SLF001 - the same package
+    return isinstance(error, ProducerError) and error._is_of_record and not error.possibly_persisted  # noqa: SLF001 - of this package

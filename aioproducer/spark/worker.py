@@ -199,7 +199,7 @@ class Worker:
         producer = Producer.from_config(settings.with_transactional_id(name).config())
         cache = self._caches.pop(settings, None) or ConnectionCache(producer.config.connection_security())
         try:
-            self.submit(producer._start(cache=cache, passes_refusals=passes_refusals)).result()  # noqa: SLF001 - our own
+            self.submit(producer._start(cache=cache, passes_refusals=passes_refusals)).result()  # noqa: SLF001 - of this package
             yield producer
             self.submit(producer.close(timeout_s=CLOSE_S)).result()
         except BaseException:

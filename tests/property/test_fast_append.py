@@ -141,7 +141,7 @@ class TwinRig(Rig):
                 loop=self.loop,
                 running_loop=asyncio.get_running_loop,
                 choose=self.intake.choose,
-                refused=self.intake.tell,
+                refused=self.intake.report_refused,
                 known=self.intake._known,
                 general=self.intake,
             )

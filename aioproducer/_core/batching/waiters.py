@@ -66,7 +66,7 @@ class Failure(NamedTuple):
         if self.abortable or self.fatal:
             error.abortable, error.fatal = self.abortable, self.fatal
         if self.of_record:
-            error._is_of_record = True  # noqa: SLF001 - an attribute of this package
+            error._is_of_record = True  # noqa: SLF001 - of this package
         return error
 
 

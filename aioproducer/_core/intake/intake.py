@@ -103,7 +103,7 @@ class Intake:
                 loop=self.loop,
                 running_loop=self._running_loop,
                 choose=self.choose,
-                refused=self.tell,
+                refused=self.report_refused,
                 known=self._known,
                 general=self,
             )
@@ -136,7 +136,7 @@ class Intake:
             pending.awaits = waits
             return pending
         except ProducerError as error:
-            self.tell(pending.topic, pending.partition, pending.headers, error)
+            self.report_refused(pending.topic, pending.partition, pending.headers, error)
             raise
         return pending if waiter is None else waiter
 
@@ -166,10 +166,10 @@ class Intake:
             try:
                 self._checked(topic, *record[1:])
             except (TypeError, ValueError) as reason:  # the record was invalid before the interceptors
-                self.tell(topic, None, legal_headers(sent.headers), reason)
+                self.report_refused(topic, None, legal_headers(sent.headers), reason)
                 raise
             invalid = ProducerError(f"an interceptor returned an invalid record for {topic!r}: {error}")
-            self.tell(topic, None, legal_headers(sent.headers), invalid)
+            self.report_refused(topic, None, legal_headers(sent.headers), invalid)
             raise invalid from error
 
     def _checked(self, *record: *Arguments) -> PendingAppend:
@@ -207,7 +207,7 @@ class Intake:
             error = no_such_partition("partition", topic, partition, len(queues.leaders))
         else:
             error = self._not_now(topic, queues)
-        self.tell(topic, partition, pending.headers, error)
+        self.report_refused(topic, partition, pending.headers, error)
         return error
 
     def _not_now(self, topic: str, queues: TopicQueues | None) -> BufferFull | MetadataUnavailable:
@@ -261,13 +261,15 @@ class Intake:
             pending.discard()
             # A record with a place was appended by another call.
             if pending.place is None and isinstance(error, REFUSALS):
-                self.tell(pending.topic, pending.partition, pending.headers, error)
+                self.report_refused(pending.topic, pending.partition, pending.headers, error)
             raise
         if timeout_s is not None:
             self._limit(pending, called_at, timeout_s)
         return pending.future
 
-    def tell(self, topic: str, partition: int | None, headers: Headers, error: BaseException) -> None:
+    def report_refused(
+        self, topic: str, partition: int | None, headers: Headers, error: BaseException
+    ) -> None:
         """Count a record that fails before its append, and notify the interceptors."""
         self.settings.on_refused(1, error)
         self.settings.interceptors.on_send_error(topic, partition, headers, error)

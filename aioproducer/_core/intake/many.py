@@ -145,7 +145,7 @@ class ManyIntake:
                 return
             if isinstance(error, asyncio.CancelledError):
                 for rest in sending.begun():
-                    self._preparing.tell(rest, asyncio.CancelledError)
+                    self._preparing.report_refused(rest, asyncio.CancelledError)
             raise
         finally:
             self._seal(sending.queues, call)

@@ -70,7 +70,7 @@ class Preparing:
                 f"an interceptor moved a record from {rows.topic!r} to {pending.topic!r};"
                 " send_many writes to one topic"
             )
-            self._intake.tell(rows.topic, pending.partition, pending.headers, error)
+            self._intake.report_refused(rows.topic, pending.partition, pending.headers, error)
             raise error
         return pending
 
@@ -106,13 +106,13 @@ class Preparing:
         why = Failure.of(error)
         for index, position in enumerate(rows.positions):
             error = why.error()
-            self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error)
-            call.failed([position], Failure.of(error))  # `tell` has set `fatal` or `abortable`
+            self._intake.report_refused(rows.topic, rows.partition(index), _headers(rows, index), error)
+            call.failed([position], Failure.of(error))  # `report_refused` has set `fatal` or `abortable`
 
-    def tell(self, rows: Rows, error: Callable[[], BaseException]) -> None:
+    def report_refused(self, rows: Rows, error: Callable[[], BaseException]) -> None:
         """Count each of *rows* as failed, and notify the interceptors of its *error*."""
         for index in range(len(rows)):
-            self._intake.tell(rows.topic, rows.partition(index), _headers(rows, index), error())
+            self._intake.report_refused(rows.topic, rows.partition(index), _headers(rows, index), error())
 
     def _in_time(self, records: int) -> Iterator[int]:
         """Yield 0, 1, 2, … up to *records* - 1, and stop early after `USER_CODE_SLICE_S`."""
@@ -153,7 +153,7 @@ class Preparing:
             self.begun = Begun(pending, waits)
             raise
         except ProducerError as error:
-            self._intake.tell(rows.topic, pending.partition, pending.headers, error)
+            self._intake.report_refused(rows.topic, pending.partition, pending.headers, error)
             raise
 
     def _with_contents(self, pending: PendingAppend, position: int) -> PendingAppend:

@@ -83,7 +83,7 @@ class MetadataSource:
         self._rebootstrap_required = False
         self.answered_by: int = -1
         """Node that gave the last answer; below 0 if unknown. The next request goes to another node, for newer metadata."""
-        self._asked: list[Connection] = []  # connections that received the current request
+        self._requested_from: list[Connection] = []  # connections that received the current request
         self._limits = limits or LogLimits()
         self._on_another_cluster = on_another_cluster
         self.starts_over: bool = False
@@ -197,7 +197,7 @@ class MetadataSource:
         if self._unanswered_since is None:
             self._unanswered_since = now
         silent_s = now - self._unanswered_since
-        self._asked.clear()
+        self._requested_from.clear()
         if not (self._settings.rebootstrap and silent_s >= self._settings.rebootstrap_trigger_s):
             try:
                 return await first_success(
@@ -323,11 +323,11 @@ class MetadataSource:
 
     def _after_throttles(self) -> float:
         """Return the deadline of a request to throttling brokers: the request timeout after the last throttle."""
-        throttled_until = max((each.throttled_until for each in self._asked), default=0.0)
+        throttled_until = max((each.throttled_until for each in self._requested_from), default=0.0)
         return throttled_until + self._settings.request_timeout_s if throttled_until else 0.0
 
     async def _ask(self, connection: Connection, request: MetadataRequest) -> MetadataResponse:
-        self._asked.append(connection)
+        self._requested_from.append(connection)
         try:
             answer = await request_metadata(connection, request)
         except RebootstrapRequired:

@@ -96,7 +96,7 @@ class Connection(asyncio.StreamReader):
         self._settings, self._loop, self._step = settings, loop, step_here()
         self._protocol = _Protocol(self, loop)
         self._released: asyncio.Future[None] | None = None  # while requests are held back
-        self._shaken_hands: asyncio.Future[None] = loop.create_future()  # set by the handshake or a close
+        self._handshake_done: asyncio.Future[None] = loop.create_future()  # set by the handshake or a close
         self._timer: asyncio.TimerHandle | None = None
         self._decoding: asyncio.Task[tuple[Any, int]] | None = None  # no data is read while the task runs
         self._wakes_at = inf
@@ -155,7 +155,7 @@ class Connection(asyncio.StreamReader):
 
     @property
     def stage(self) -> str:
-        """Current stage of `shake_hands`, for a message."""
+        """Current stage of `handshake`, for a message."""
         if self._authenticator is None or self._core.state is ConnectionState.HANDSHAKE:
             return "the handshake"
         return self._authenticator.stage
@@ -177,13 +177,13 @@ class Connection(asyncio.StreamReader):
         else:
             await self._security.dial(dial, self.address, lambda: self._protocol)
 
-    async def shake_hands(self) -> None:
+    async def handshake(self) -> None:
         """Request the API versions and authenticate. A lost connection sets `error`. Raises: errors of the authentication."""
         if not self._core.is_closed:  # the dial may have lost the connection
             now = self._loop.time()
             self._core.connection_made(now)
             self._write(now)
-        await self._shaken_hands
+        await self._handshake_done
         if self._authenticator is not None and not self._core.is_closed:
             await self._authenticator.authenticate()
 
@@ -317,7 +317,7 @@ class Connection(asyncio.StreamReader):
                 call.on_answer(error)
             except Exception as bug:  # noqa: BLE001 - the other calls get their errors
                 self._log.handler_failed(bug, self.limits)
-        set_done(self._shaken_hands)
+        set_done(self._handshake_done)
         set_done(self._released)
         if self.on_closed is not None:
             self.on_closed(self, cause)
@@ -332,7 +332,7 @@ class Connection(asyncio.StreamReader):
         await asyncio.wait([self.socket_closed])
 
     def set_transport(self, transport: asyncio.BaseTransport) -> None:
-        """Write to *transport* from now on; `shake_hands` continues after the dial."""
+        """Write to *transport* from now on; `handshake` continues after the dial."""
         super().set_transport(transport)
         self._transport = cast("asyncio.Transport", transport)
         self._writer = _Writer(self._transport, self._protocol, self._loop)
@@ -379,7 +379,7 @@ class Connection(asyncio.StreamReader):
             self.versions = core.versions
             self._write(now)
             if core.state is not ConnectionState.HANDSHAKE:
-                set_done(self._shaken_hands)
+                set_done(self._handshake_done)
 
     def _stop_reading(self, reason: Exception) -> None:
         """Close the connection because of *reason*, or read no more until a large answer is decoded."""

@@ -103,7 +103,7 @@ async def _open(connection: Connection, dial: Dial, deadline: float, cluster_id:
         raise ConnectionFailed(f"{connection}: {why}", written=False) from error
     try:
         async with asyncio.timeout_at(deadline):
-            await connection.shake_hands()
+            await connection.handshake()
             await _check_cluster(connection, cluster_id)
     except BaseException as error:
         connection.close()

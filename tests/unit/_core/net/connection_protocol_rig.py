@@ -56,7 +56,7 @@ def made(*, has_sasl: bool = False, **changes: Any) -> ConnectionProtocol:
 def ready(**changes: Any) -> ConnectionProtocol:
     """Return one past its handshake; the next correlation id is 2."""
     connection = made(**changes)
-    shake_hands(connection)
+    handshake(connection)
     assert connection.state is ConnectionState.READY
     return connection
 
@@ -64,11 +64,11 @@ def ready(**changes: Any) -> ConnectionProtocol:
 def logging_in() -> ConnectionProtocol:
     """Return a connection past its handshake that waits for the login."""
     connection = made(has_sasl=True)
-    shake_hands(connection)
+    handshake(connection)
     return connection
 
 
-def shake_hands(connection: ConnectionProtocol) -> None:
+def handshake(connection: ConnectionProtocol) -> None:
     list(connection.receive_data(answer(1, GREETING, NODE_CHECK - 1), NOW))
     connection.handle_timeout(NOW)  # nothing is in flight any more
 

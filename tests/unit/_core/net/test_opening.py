@@ -78,7 +78,7 @@ async def test_login_that_raises_anything_is_a_failed_connection(
     async def cancelled(_: Connection) -> None:
         raise asyncio.CancelledError
 
-    monkeypatch.setattr(Connection, "shake_hands", cancelled)
+    monkeypatch.setattr(Connection, "handshake", cancelled)
     with pytest.raises(ConnectionFailed, match="the handshake ended with CancelledError"):
         await open_connection(broker.address, settings())
     await (await broker.accepted.get()).gone.wait()
