@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from aioproducer._core.batching.admission import AppendLock
+from aioproducer._core.batching.admission import AppendLock, QueuedCall
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.batching.append_lock_rig import Call
 
@@ -62,6 +62,17 @@ async def test_call_that_cannot_be_served_gets_the_lock() -> None:
     assert not behind.done()
     lock.release()
     assert await behind is True
+
+
+@in_virtual_time
+async def test_call_without_an_attempt_of_its_own_gets_the_lock() -> None:
+    lock: AppendLock = AppendLock()
+    await lock.acquire(QueuedCall(), NEVER)
+    call = asyncio.create_task(lock.acquire(QueuedCall(), NEVER))
+    await asyncio.sleep(0)
+    lock.release()
+    assert await call is False
+    assert lock.calls == 1
 
 
 @in_virtual_time
@@ -312,6 +323,53 @@ async def test_interrupted_attempt_passes_the_lock_to_its_call() -> None:
     lock.withdraw(call)
     assert await has_turn is False
     assert not behind.done()
+    lock.release()
+    assert await behind is True
+    assert lock.calls == 0
+
+
+@in_virtual_time
+async def test_attempt_may_withdraw_its_own_call() -> None:
+    """User code in the attempt may close the coroutine of the call."""
+    lock: AppendLock = AppendLock()
+    await lock.acquire(Call(), NEVER)
+
+    def attempt() -> str:
+        lock.withdraw(call)
+        return "a"
+
+    call = Call(attempt)
+    lock.readmit([call])
+    lock.release()
+    assert lock.calls == 0
+
+
+class InterruptedGrant(Call):
+    """Call that interrupts the release that grants the lock, as the call leaves the queue."""
+
+    is_granted = False
+
+    def attempt(self) -> bool:
+        self.is_granted = True
+        return False
+
+    def __hash__(self) -> int:
+        if self.is_granted:
+            self.is_granted = False
+            raise KeyboardInterrupt
+        return id(self)
+
+
+@in_virtual_time
+async def test_call_granted_by_an_interrupted_release_releases_once() -> None:
+    lock: AppendLock = AppendLock()
+    await lock.acquire(Call(), NEVER)
+    call = InterruptedGrant()
+    lock.readmit([call])
+    [behind] = await in_line(lock, lambda: "b")
+    with pytest.raises(KeyboardInterrupt):
+        lock.release()
+    assert await lock.acquire(call, NEVER) is False
     lock.release()
     assert await behind is True
     assert lock.calls == 0

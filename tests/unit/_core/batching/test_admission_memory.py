@@ -158,13 +158,35 @@ async def test_granted_bytes_stay_with_the_owner_until_used() -> None:
     assert memory.granted == {}
 
 
+async def test_waiting_owner_is_granted_its_bytes() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER, "first")
+    waiting = asyncio.create_task(memory.take(60, NEVER, "second"))
+    await asyncio.sleep(0)
+    memory.give_back(memory.use("first"))
+    await waiting
+    assert (memory.use("second"), memory.free) == (60, 40)
+
+
+async def test_owner_cancelled_after_its_grant_has_no_bytes() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER, "first")
+    waiting = asyncio.create_task(memory.take(60, NEVER, "second"))
+    await asyncio.sleep(0)
+    memory.give_back(memory.use("first"))
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert (memory.use("second"), memory.free) == (0, 100)
+
+
 async def test_forgotten_owner_waits_no_more() -> None:
     memory = MemoryBudget(100)
     await memory.take(100, NEVER, "first")
-    waiting = asyncio.create_task(memory.take(50, NEVER, "second"))
+    waiting = [asyncio.create_task(memory.take(50, NEVER, owner)) for owner in ("second", "third")]
     await asyncio.sleep(0)
     memory.forget("first")
     memory.forget("second")
-    assert (memory.granted, len(memory.waiters)) == ({}, 0)
-    waiting.cancel()
-    await asyncio.wait([waiting])
+    assert (memory.granted, [owner for *_, owner in memory.waiters]) == ({}, ["third"])
+    for call in waiting:
+        call.cancel()
+    await asyncio.wait(waiting)
