@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 SURVIVORS: Final = Path(__file__).with_name("survivors.md")
 AT_WORK: Final = ROOT / ".cache/mutants"
-KILLED: Final = ("killed", "timeout", "check was interrupted by user")
+KILLED: Final = ("killed", "timeout", "segfault", "check was interrupted by user")
 """Statuses of killed mutants; a test with its own KeyboardInterrupt may interrupt a check."""
 KILLED_AT_LEAST: Final = 0.95
 

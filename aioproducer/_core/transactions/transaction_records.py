@@ -53,7 +53,7 @@ class MarkersPause:
         self.seconds: float = 0.0
         """Pause between the response to EndTxn and the first Produce, in seconds."""
         self._ended_at: float | None = None
-        self._end_took_s = 0.0
+        self._end_took_s: float
         self._waited_s: float | None = None
         """Time from the response to EndTxn to the first Produce, in seconds; None before the first Produce."""
 
@@ -82,7 +82,6 @@ class MarkersPause:
             self.seconds = 0.0
 
 
-CLOCK_MONOTONIC: Final = 1
 NS: Final = 1_000_000_000
 TIMERSPEC: Final = struct.Struct("@4l")
 """`struct itimerspec` of timerfd_settime(2): interval and value, each in seconds and nanoseconds."""
@@ -99,21 +98,21 @@ class FineTimer:
         self._callback = callback
         self._handle: asyncio.TimerHandle | None = None
         self._libc: ctypes.CDLL
-        self._closing: weakref.finalize[[int], FineTimer]
-        self._descriptor = -1
+        self._descriptor: int
+        self._closing: weakref.finalize[[int], FineTimer] | None = None
         # A loop with another clock, as in virtual time, needs its own timers.
         if sys.platform == "linux" and abs(loop.time() - time.monotonic()) < 1:
             self._libc = ctypes.CDLL(None)
-            self._descriptor = self._libc.timerfd_create(CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
-        if self._descriptor >= 0:
-            # A loop may end without a call of `close`.
-            self._closing = weakref.finalize(self, os.close, self._descriptor)
-            loop.add_reader(self._descriptor, self._expired)
+            self._descriptor = self._libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+            if self._descriptor != -1:
+                # A loop may end without a call of `close`.
+                self._closing = weakref.finalize(self, os.close, self._descriptor)
+                loop.add_reader(self._descriptor, self._expired)
 
     def start(self, delay_s: float) -> None:
-        """Call the callback after *delay_s* seconds; an earlier start is cancelled."""
-        if self._descriptor >= 0:
-            seconds, ns = divmod(max(1, round(delay_s * NS)), NS)  # 0 would disarm the timer
+        """Call the callback after *delay_s* seconds, at least 1 ns; an earlier start is cancelled."""
+        if self._closing is not None:
+            seconds, ns = divmod(round(delay_s * NS), NS)  # 0 would disarm the timer
             self._libc.timerfd_settime(self._descriptor, 0, TIMERSPEC.pack(0, 0, seconds, ns), None)
             return
         if self._handle is not None:
@@ -124,10 +123,10 @@ class FineTimer:
         """Cancel the timer. Repeated calls are allowed."""
         if self._handle is not None:
             self._handle.cancel()
-        if self._descriptor >= 0:
+        if self._closing is not None:
             self._loop.remove_reader(self._descriptor)
             self._closing()
-            self._descriptor = -1
+            self._closing = None
 
     def _expired(self) -> None:
         try:
@@ -161,7 +160,7 @@ class TransactionRecords:
         self._completion: BatchCompletion | None = None
         self._markers = MarkersPause()
         self._pause: FineTimer | None = None
-        self._awaiting_failure: set[asyncio.Future[None]] = set()
+        self._next_failure: asyncio.Future[None] | None = None
         self._awaiting_turn: set[asyncio.Future[None]] = set()
         self.offsets: set[asyncio.Task[ProducerError | None]] = set()
         """Tasks that commit offsets."""
@@ -260,21 +259,18 @@ class TransactionRecords:
         after = self._manager.state
         if after is before:
             return
-        for each in self._awaiting_failure:
-            if not each.done():
-                each.set_result(None)
+        if self._next_failure is not None:
+            self._next_failure.set_result(None)
+            self._next_failure = None
         if after is State.FATAL:
             self._on_fatal(self._manager.refusal("go on"))
         self._accumulator.wake()  # unsent batches fail in the sender's next run, outside of this step
 
     async def settle_of(self, ending: asyncio.Future[Any], limit_s: float) -> None:
         """Wait until *ending* is done or the transaction fails, for at most *limit_s*."""
-        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._awaiting_failure.add(failed)
-        try:
-            await asyncio.wait([ending, failed], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            self._awaiting_failure.discard(failed)
+        if self._next_failure is None:
+            self._next_failure = asyncio.get_running_loop().create_future()
+        await asyncio.wait([ending, self._next_failure], timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
 
     def take_offsets(self, task: asyncio.Task[ProducerError | None]) -> None:
         """Note that *task* commits offsets; the transaction is settled only after the end of *task*."""

@@ -215,6 +215,60 @@ class TestSettled:
             assert not made.accumulator.flushing
             made.completion.complete(batch, 0)
 
+    @in_virtual_time
+    async def test_settled_waits_for_offsets(self) -> None:
+        async with rig() as made:
+            answered = asyncio.Event()
+
+            async def commit_offsets() -> None:
+                await answered.wait()
+
+            made.records.take_offsets(asyncio.create_task(commit_offsets()))
+            waiting = asyncio.create_task(made.records.settled())
+            await settle()
+            assert not made.records.are_settled
+            assert not waiting.done()
+            answered.set()
+            await settle()
+            assert waiting.done()
+
+
+class TestSettleOf:
+    @in_virtual_time
+    async def test_settle_of_ends_with_the_end_of_the_transaction(self) -> None:
+        async with rig() as made:
+            began = made.loop.time()
+            await made.records.settle_of(asyncio.create_task(asyncio.sleep(2)), 5)
+            assert made.loop.time() == began + 2
+
+    @in_virtual_time
+    async def test_settle_of_ends_with_each_failure(self) -> None:
+        async with rig() as made:
+            ending = made.loop.create_future()
+            for error in (DeliveryTimeout("late"), ProducerFenced("gone")):
+                waiting = [asyncio.create_task(made.records.settle_of(ending, 5)) for _ in range(2)]
+                await settle()
+                made.records.failed(error)
+                await settle()
+                assert all(each.done() for each in waiting)
+
+    @in_virtual_time
+    async def test_settle_of_ends_with_the_first_of_two_failures(self) -> None:
+        async with rig() as made:
+            waiting = asyncio.create_task(made.records.settle_of(made.loop.create_future(), 5))
+            await settle()
+            made.records.failed(DeliveryTimeout("late"))
+            made.records.failed(ProducerFenced("gone"))
+            await settle()
+            assert waiting.done()
+
+    @in_virtual_time
+    async def test_settle_of_ends_at_its_limit(self) -> None:
+        async with rig() as made:
+            began = made.loop.time()
+            await made.records.settle_of(made.loop.create_future(), 5)
+            assert made.loop.time() == began + 5
+
 
 class TestDropped:
     @in_virtual_time

@@ -69,6 +69,14 @@ class TestFailing:
             assert (error.abortable, error.fatal) == (False, False)
 
     @in_virtual_time
+    async def test_failed_record_of_a_closed_producer_prevents_a_commit(self) -> None:
+        async with rig() as made:
+            made.accumulator.close(Failure(ProducerClosed, "closed"))
+            failure = Failure(DeliveryTimeout, "late")
+            assert made.records.failing(failure) is failure
+            assert isinstance(made.manager.cause, DeliveryTimeout)
+
+    @in_virtual_time
     async def test_failure_wakes_the_sender_once(self) -> None:
         async with rig() as made:
             before = made.wakes

@@ -8,6 +8,7 @@ from aioproducer._core.transactions.transaction_records import (
     HELD_S,
     LONGEST_S,
     PAUSE_DECAY,
+    SHORTEST_S,
     STEP_S,
     MarkersPause,
 )
@@ -45,6 +46,12 @@ def test_pause_decays_while_no_transaction_is_held() -> None:
     assert pauses[100] > NATURAL_S * 0.9
     assert pauses == sorted(pauses, reverse=True)
     assert pauses[-1] == 0
+
+
+def test_pause_decays_once_more_from_the_shortest() -> None:
+    pause = MarkersPause()
+    pause.seconds = SHORTEST_S
+    assert [transaction(pause, 0.001) for _ in range(2)] == [SHORTEST_S * PAUSE_DECAY, 0]
 
 
 def test_only_the_first_produce_of_a_transaction_counts() -> None:
@@ -88,6 +95,14 @@ def test_pause_without_effect_is_given_up() -> None:
     pauses = [transaction(pause, HELD_S) for _ in range(2 + round(LONGEST_S / STEP_S))]
     assert 0 in pauses
     assert LONGEST_S - STEP_S < max(pauses) <= LONGEST_S + STEP_S
+
+
+def test_gap_of_the_longest_pause_makes_no_pause() -> None:
+    pause = MarkersPause()
+    pause.ended(0.0, 0.001)
+    pause.wrote(LONGEST_S)
+    pause.answered(HELD_S)
+    assert pause.seconds == 0
 
 
 def test_naturally_long_gap_makes_no_pause() -> None:

@@ -7,6 +7,7 @@ import ctypes
 import gc
 import os
 import select
+import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -64,7 +65,7 @@ async def test_later_start_replaces_an_earlier_one() -> None:
     rung = Rung()
     async with timer(rung) as made:
         made.start(1000)
-        made.start(0)
+        made.start(0.000001)
         await asyncio.wait_for(rung.event.wait(), 10)
 
 
@@ -96,7 +97,7 @@ async def test_closed_timer_closes_its_descriptor() -> None:
     made.close()
     made.close()
     assert descriptors() == before
-    made.start(0)  # by the loop
+    made.start(0.000001)  # by the loop
     await asyncio.wait_for(rung.event.wait(), 10)
     assert rung.times == 1
 
@@ -132,18 +133,37 @@ async def test_timer_uses_the_loop_on_other_platforms_and_clocks(
     assert rung.times == 1
 
 
+class FakeLibc:
+    """The calls of timerfd in the C library."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.started: list[tuple[int, int, tuple[int, ...]]] = []
+
+    def timerfd_create(self, clock: int, flags: int) -> int:
+        assert (clock, flags) == (time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        return self.descriptor
+
+    def timerfd_settime(self, descriptor: int, flags: int, new: bytes, old: None) -> int:
+        self.started.append((descriptor, flags, struct.unpack("@4l", new)))
+        return 0
+
+
+@on_linux
+async def test_timer_starts_without_flags_and_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = os.eventfd(0)
+    libc = FakeLibc(descriptor)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: libc)
+    async with timer(Rung()) as made:
+        made.start(2.0003)
+    assert libc.started == [(descriptor, 0, (0, 0, 2, 300_000))]
+
+
 @on_linux
 async def test_timer_uses_the_loop_without_a_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Libc:
-        def __init__(self, name: None) -> None:
-            pass
-
-        def timerfd_create(self, clock: int, flags: int) -> int:
-            return -1
-
-    monkeypatch.setattr(ctypes, "CDLL", Libc)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: FakeLibc(-1))
     rung = Rung()
     async with timer(rung) as made:
         made.start(0)
