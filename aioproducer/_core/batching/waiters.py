@@ -157,7 +157,7 @@ class _Awaited:
 
 def python_acknowledgements(base: type[Acknowledgement]) -> type[Acknowledgement]:
     """Return a new subclass of *base* (`Acknowledgement`) with the attributes of `_Awaited`."""
-    return type("Acknowledgement", (_Awaited, base), {"__slots__": (), "__module__": base.__module__})
+    return type("Acknowledgement", (_Awaited, base), {"__slots__": ()})
 
 
 _acknowledgements: Final = fastest("acknowledgements", python_acknowledgements)
@@ -254,7 +254,7 @@ class TaskWaker:
         paused, self._paused = self._paused, None
         if not paused:
             return False
-        if asyncio.current_task(self._loop()) is not None:  # `self.loop` would cost two frames
+        if asyncio.current_task() is not None:
             for waiters, wake_signal in paused:
                 self.wake(waiters, wake_signal)
             return False

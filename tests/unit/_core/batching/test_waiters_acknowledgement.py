@@ -272,6 +272,17 @@ def test_task_of_another_loop_may_not_await_it() -> None:
 
 
 @in_virtual_time
+async def test_later_outcome_of_a_woken_waiter_is_ignored() -> None:
+    office = Office()
+    [task] = await office.calls(1)
+    resolve_awaited(office.waiters, [FIRST])
+    await task
+    fail_awaited(office.waiters, [DeliveryTimeout("too late")])
+    await asyncio.sleep(0)
+    assert office.waiters[0].result() == FIRST
+
+
+@in_virtual_time
 async def test_outcomes_beyond_the_waiters_are_ignored() -> None:
     office = Office()
     complaints: list[object] = []
@@ -335,7 +346,7 @@ async def test_cancelled_task_resumes_in_its_own_context() -> None:
 @in_virtual_time
 async def test_acknowledgement_class_has_its_name_and_no_dict() -> None:
     kind = acknowledgement_on(asyncio.get_running_loop())
-    assert kind.__name__ == "Acknowledgement"
+    assert (kind.__module__, kind.__name__) == (Acknowledgement.__module__, "Acknowledgement")
     assert not hasattr(kind(), "__dict__")
 
 

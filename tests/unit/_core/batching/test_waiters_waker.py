@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from contextvars import copy_context
+from typing import Any
+
+import pytest
 
 from aioproducer import DeliveryTimeout
 from aioproducer._core.batching.waiters import (
     Acknowledgement,
+    WakeSignal,
     acknowledgement_on,
     fail_awaited,
+    reference_to,
     resolve_awaited,
 )
 from aioproducer.testing import in_virtual_time
@@ -116,3 +123,48 @@ def test_interrupt_of_a_task_is_raised_by_the_loop_others_resume() -> None:
     loop.close()
     assert office.heard == [FIRST, SECOND, THIRD]
     assert raised == [office.tasks[0].exception()]
+
+
+@pytest.mark.parametrize("resume_in", ["no pause", "callback", "task"])
+@in_virtual_time
+async def test_one_done_future_wakes_all_tasks(resume_in: str) -> None:
+    loop, raised = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: raised.append(context["exception"]))
+    kind = acknowledgement_on(loop)
+    signals: list[WakeSignal] = []
+
+    def wakeup(signal: WakeSignal) -> None:
+        signals.append(signal)
+        if len(signals) == 2:
+            raise asyncio.CancelledError
+
+    waiters = [kind() for _ in range(3)]
+    for waiter in waiters:
+        waiter.add_done_callback(wakeup, context=copy_context())
+    if resume_in != "no pause":
+        kind.waker.pause()
+    resolve_awaited(waiters, [FIRST, SECOND, THIRD])
+    if resume_in == "callback":
+        loop.call_soon(kind.waker.resume)
+    elif resume_in == "task":
+        kind.waker.resume()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert signals == [kind.wake_signal] * 3
+    assert kind.wake_signal.done()
+    assert [type(each) for each in raised] == [asyncio.CancelledError]
+
+
+def test_reference_to_a_loop_is_weak() -> None:
+    loop = asyncio.new_event_loop()
+    refer = reference_to(loop)
+    assert refer() is loop
+    loop.close()
+    del loop
+    gc.collect()
+    assert refer() is None
+
+
+def test_reference_to_a_loop_without_weak_references_is_strong() -> None:
+    loop: Any = ()
+    assert reference_to(loop)() is loop

@@ -19,7 +19,6 @@ from aioproducer.errors import (
     ProducerError,
     ProducerFenced,
     RecordTooLarge,
-    TopicAuthorizationFailed,
     TransactionAborted,
     TransactionalIdAuthorizationFailed,
     TransactionStateError,
@@ -128,11 +127,7 @@ class TestFailing:
             made.records.refused(error)
             assert (error.abortable, error.fatal) == (False, False)
 
-    def test_failure_of_copies_an_error_for_many_records(self) -> None:
-        error = TopicAuthorizationFailed("told", possibly_persisted=True)
-        error.abortable, error.__cause__ = True, ValueError("why")
-        failure = Failure.of(error)
-        assert failure == Failure(TopicAuthorizationFailed, "told", cause=error.__cause__, abortable=True)
+    def test_aborted_is_abortable(self) -> None:
         assert aborted() == Failure(
             TransactionAborted, "the transaction was aborted before the record was sent", abortable=True
         )
