@@ -36,6 +36,7 @@ from aioproducer._core.protocol.schema import (
     Message,
     Request,
     decode_response,
+    encode,
     encode_request,
 )
 from aioproducer.errors import ConnectionFailed, ProducerError, ProtocolError
@@ -206,11 +207,9 @@ class ConnectionProtocol:
             version = self.versions.pick(type(request))
         if self._paused is not None:
             # An encoding error is raised here, for this call alone, and not in `resume_requests`.
-            encode_request(request, version, 0, self._client_id)
+            encode(request, version)
             self._paused.append(_PausedRequest(request, version, decode, on_answer))
             return
-        if on_answer is None:
-            self.is_one_way = True
         self._enqueue(request, version, decode, on_answer, now)
 
     def ask(self, request: Request[R], now: float, on_answer: Callable[[R | ProducerError], None]) -> None:
@@ -323,9 +322,8 @@ class ConnectionProtocol:
 
         Raises: ConnectionFailed, caused by a TimeoutError, after a timeout; the caller has to close the connection.
         """
-        waited_s, answer_by = self._settings.request_timeout_s, self._in_flight.next_deadline
-        if answer_by < inf:
-            answer_by = max(answer_by, self.throttled_until + waited_s)
+        waited_s = self._settings.request_timeout_s
+        answer_by = max(self._in_flight.next_deadline, self.throttled_until + waited_s)
         self.next_timeout = min(answer_by, self._retired_until)
         if self._retired_until <= now:
             unanswered = "1 request is" if self.in_flight == 1 else f"{self.in_flight} requests are"
@@ -393,7 +391,9 @@ class ConnectionProtocol:
         in_flight = self._in_flight
         correlation_id = in_flight.last_id = (in_flight.last_id + 1) % IDS
         frame = encode_request(request, version, correlation_id, self._client_id)
-        if on_answer is not None:
+        if on_answer is None:
+            self.is_one_way = True
+        else:
             deadline = now + self._timeout_s
             response, starts_at, count_records = request.RESPONSE, self._accepted, request.count_records
             # `new_tuple` is Call(…) without its frame.

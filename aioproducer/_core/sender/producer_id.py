@@ -50,7 +50,6 @@ class ProducerIdRequester:
         self._failures = 0
         self.last_error: ProducerError | None = None
         """Failure of the last request; None once an id is assigned."""
-        self._lost = False  # True after the loss of a connection
         self.asked: set[int] = set()
         """Nodes without a response to the request."""
         self.tolerated_until: float = 0.0
@@ -74,7 +73,7 @@ class ProducerIdRequester:
 
     def connected(self) -> None:
         """Shorten the pause after a lost connection, because a node is connected."""
-        if self._lost and not self.asked:
+        if not isinstance(self.last_error, BrokerError) and not self.asked:
             self.tolerated_until = min(self.tolerated_until, self._loop.time() + self._backoff.delay_s(0))
 
     def next_to_dial(self, nodes: AbstractSet[int]) -> int:
@@ -107,7 +106,7 @@ class ProducerIdRequester:
         self._wake()
 
     def _failed(self, error: ProducerError) -> None:
-        self._lost, self.last_error = not isinstance(error, BrokerError), error
+        self.last_error = error
         delay_s = max(SHORTEST_PAUSE_S, self._backoff.delay_s(self._failures))
         self.tolerated_until = self._loop.time() + delay_s
         self._failures += 1

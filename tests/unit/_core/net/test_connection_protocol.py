@@ -4,7 +4,9 @@ from math import inf
 
 import pytest
 
+from aioproducer._core.address import Address
 from aioproducer._core.net.connection_protocol import ConnectionProtocol, ConnectionState
+from aioproducer._core.net.handshake import NODE_CHECK, ExpectedNode
 from aioproducer._core.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from aioproducer._core.protocol.produce import InitProducerIdRequest, InitProducerIdResponse
 from aioproducer.errors import (
@@ -28,7 +30,7 @@ from tests.unit._core.net.connection_protocol_rig import (
     outcomes,
     ready,
 )
-from tests.unit._core.net.scripted import ASK
+from tests.unit._core.net.scripted import ASK, settings
 
 # --- the handshake
 
@@ -45,6 +47,15 @@ def test_handshake_precedes_requests(feed: Feed) -> None:
     assert not connection.is_exchanging
     assert connection.versions.pick(InitProducerIdRequest) == VERSION
     assert connection.data_to_send() == []
+
+
+def test_handshake_checks_the_expected_node() -> None:
+    expected = ExpectedNode("cluster", 3)
+    connection = ConnectionProtocol(Address("b", 1), settings(), 3, NOW, expected=expected)
+    connection.connection_made(NOW)
+    (greeting,) = connection.data_to_send()
+    assert greeting[7] == NODE_CHECK
+    assert b"cluster" in greeting
 
 
 @every_way
@@ -222,6 +233,14 @@ def test_unsupported_request_is_not_sent() -> None:
     assert connection.in_flight == 0
 
 
+def test_connection_is_one_way_after_a_request_without_response() -> None:
+    connection = ready()
+    call(connection)
+    assert connection.is_one_way is False
+    connection.send(ASK, NOW)
+    assert connection.is_one_way is True
+
+
 # --- time
 
 
@@ -267,6 +286,19 @@ def test_retired_connection_is_done_with_its_last_response() -> None:
     assert connection.connection_lost(None, 0) == []
     connection.retire()
     assert connection.state is ConnectionState.CLOSED
+
+
+@for_each(("calls", "unanswered"), [(1, "1 request is"), (2, "2 requests are")])
+def test_retired_connection_times_out_with_calls_in_flight(calls: int, unanswered: str) -> None:
+    connection = ready()
+    call(connection, calls)
+    connection.retire(NOW + 5)
+    assert connection.next_timeout == NOW + 5
+    connection.handle_timeout(NOW + 4)
+    with pytest.raises(ConnectionFailed) as retired:
+        connection.handle_timeout(NOW + 5)
+    assert str(retired.value) == f"b:1 (node 3): retired, and {unanswered} unanswered"
+    assert isinstance(retired.value.__cause__, TimeoutError)
 
 
 def size(frames: list[bytearray]) -> int:

@@ -4,7 +4,13 @@ from typing import Any
 
 import pytest
 
-from aioproducer._core.net.connection_protocol import LOGIN_RESPONSE_BYTES, RESPONSE_BYTES, ConnectionProtocol
+from aioproducer._core.net.connection_protocol import (
+    BYTES_PER_RECORD,
+    BYTES_PER_REQUEST_BYTE,
+    LOGIN_RESPONSE_BYTES,
+    RESPONSE_BYTES,
+    ConnectionProtocol,
+)
 from aioproducer._core.net.in_flight import LENGTH
 from aioproducer._core.protocol.admin import ListTransactionsRequest
 from aioproducer._core.protocol.client import MOST_MECHANISMS, SaslHandshakeResponse
@@ -23,7 +29,7 @@ from aioproducer._core.protocol.produce import (
 from aioproducer._core.protocol.schema import Request, decode, encode
 from aioproducer._core.wire import MOST_TAGS, append_unsigned_varint, read_tags
 from aioproducer.errors import ProtocolError
-from tests.unit._core.net.connection_protocol_rig import NOW, answers, made, ready
+from tests.unit._core.net.connection_protocol_rig import NOW, answer, answers, made, ready
 from tests.unit._core.net.scripted import ASK
 
 
@@ -46,6 +52,16 @@ def test_response_to_a_small_request_is_small() -> None:
         announce(connection, 2 * RESPONSE_BYTES)
 
 
+def test_earlier_requests_do_not_raise_the_limit() -> None:
+    connection = ready()
+    for name in ("x" * 30_000, "x"):
+        request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=1)
+        connection.send(request, NOW, lambda _: None)
+    list(connection.receive_data(answer(2), NOW))
+    with pytest.raises(ProtocolError, match="bytes long"):
+        announce(connection, RESPONSE_BYTES + 100_000)
+
+
 @pytest.mark.parametrize("request_", [MetadataRequest(topics=None), ListTransactionsRequest()])
 def test_response_about_a_whole_cluster_may_be_large(request_: Request[Any]) -> None:
     connection = ready()
@@ -61,18 +77,17 @@ def test_response_grows_with_its_request() -> None:
     announce(connection, RESPONSE_BYTES + 100_000)
 
 
-@pytest.mark.parametrize(("records", "taken"), [(20_000, True), (10, False)])
-def test_response_grows_with_records_of_its_request(records: int, taken: bool) -> None:
+@pytest.mark.parametrize("records", [20_000, 10])
+def test_response_grows_with_records_of_its_request(records: int) -> None:
     connection = ready()
     batch = bytes(57) + LENGTH.pack(records) + bytes(100)  # compressed
     topic = TopicProduceData(name="orders", partition_data=[PartitionProduceData(index=0, records=batch)])
     request = ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic])
     connection.send(request, NOW, lambda _: None, version=9)
-    if taken:
-        announce(connection, RESPONSE_BYTES + records * 100)
-        return
-    with pytest.raises(ProtocolError, match="bytes long"):
-        announce(connection, RESPONSE_BYTES + 100_000)
+    (frame,) = connection.data_to_send()
+    most = RESPONSE_BYTES + BYTES_PER_REQUEST_BYTE * len(frame) + BYTES_PER_RECORD * records
+    with pytest.raises(ProtocolError, match=rf"\(4 to {most} are possible\)"):
+        announce(connection, most + 1)
 
 
 @pytest.mark.parametrize(("count", "taken"), [(MAX_API_VERSIONS, True), (MAX_API_VERSIONS + 1, False)])

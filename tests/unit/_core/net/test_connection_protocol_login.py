@@ -74,6 +74,13 @@ def test_connection_accepts_only_login_requests_before_the_login(feed: Feed) -> 
     assert keys(connection.data_to_send()) == [ASK_KEY]
 
 
+def test_token_has_a_header_after_the_present_handshake() -> None:
+    connection = logging_in()
+    login(connection)
+    connection.ask(SaslAuthenticateRequest(auth_bytes=b"token"), NOW, lambda _: None)
+    assert keys(connection.data_to_send()) == [LOGIN_KEY, SaslAuthenticateRequest.API_KEY]
+
+
 def test_login_is_rejected_before_the_handshake_and_when_closed() -> None:
     connection = made()
     with pytest.raises(ConnectionFailed, match="the handshake is not over"):
@@ -199,8 +206,10 @@ def test_retired_connection_is_done_after_acks_0_requests() -> None:
     connection.send(ASK, NOW)
     connection.retire()
     assert (connection.in_flight, connection.is_done) == (0, False)
+    assert not connection.is_one_way
     connection.resume_requests(NOW)
     assert keys(connection.data_to_send()) == [ASK_KEY]
+    assert connection.is_one_way
     assert connection.is_done
 
 
@@ -211,6 +220,20 @@ def test_login_does_not_count_as_use_of_the_connection() -> None:
     list(connection.receive_data(answer(2, WELCOME, 1), NOW + 2))
     assert connection.last_used == used
     call(connection, now=NOW + 3)
+    assert connection.last_used == NOW + 3
+
+
+def test_responses_count_as_use_once_the_logins_are_answered() -> None:
+    connection = ready()
+    used = connection.last_used
+    login(connection)
+    login(connection)
+    for correlation_id in (2, 3):
+        for each, message, _ in connection.receive_data(answer(correlation_id, WELCOME, 1), NOW + 1):
+            each.on_answer(message)
+        assert connection.last_used == used
+    call(connection, now=NOW + 2)
+    list(connection.receive_data(answer(4), NOW + 3))
     assert connection.last_used == NOW + 3
 
 
@@ -268,14 +291,18 @@ class TestTokensWithoutHeaders:
         connection.authenticated()
         assert connection.in_flight == 0
         call(connection)
-        assert list(answers(connection, [answer(4, version=1)])) == [4]
+        assert list(answers(connection, [answer(4, version=1)], NOW + 1)) == [4]
+        assert connection.last_used == NOW + 1
         assert not got
 
     def test_token_in_flight_fails_with_its_connection(self) -> None:
         lost = self.logging_in()
         login(lost)
         lost.ask(SaslAuthenticateRequest(auth_bytes=b"first"), NOW, lambda _: None)
-        assert "wrong credentials" in lost.progress(NOW)
+        assert lost.progress(NOW) == (
+            "after 0 s with 2 calls in flight, during the login;"
+            " brokers before Kafka 1.0 close the connection after wrong credentials"
+        )
         _ = lost.data_to_send()
         # of the last 9 bytes, none has left: they are the token and its length
         assert [error.written for _, error in lost.connection_lost(None, 9)] == [True, False]  # type: ignore[attr-defined]

@@ -60,9 +60,10 @@ def refusal(kind: type[BrokerError]) -> InitProducerIdResponse:
 
 
 @in_virtual_time
-async def test_new_requester_has_no_deadlines() -> None:
+async def test_new_requester_has_no_deadlines_and_no_error() -> None:
     requester = Asker().requester
-    assert (requester.tolerated_until, requester.dial_next_at) == (0, 0)
+    requester.connected()
+    assert (requester.tolerated_until, requester.dial_next_at, requester.last_error) == (0, 0, None)
 
 
 @in_virtual_time
@@ -196,6 +197,17 @@ class TestLog:
         why = "CoordinatorNotAvailable: the cluster gave no producer id"
         assert told[0] == ("INFO", f'producer_id.failed attempt=1 retry_in_s=0.100 error="{why}"')
         assert [level for level, _ in told] == ["INFO", *["DEBUG"] * (TOLERATED_FAILURES - 1), "WARNING"]
+
+    @in_virtual_time
+    async def test_identity_after_a_failure_is_logged_with_counts(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "aioproducer")
+        asker, connection = Asker(), FakeConnection()
+        for answer in (refusal(CoordinatorNotAvailable), identity(41, 3)):
+            asker.requester.ask(connection.real)
+            connection.answer(answer)
+        assert self.told(caplog)[-1] == ("INFO", "producer_id.assigned id=41 epoch=3 times=1 for_s=0.0")
 
     @in_virtual_time
     async def test_refusal_is_logged_as_a_warning(self, caplog: pytest.LogCaptureFixture) -> None:
