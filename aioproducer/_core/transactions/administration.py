@@ -307,7 +307,7 @@ class Administration:
         """Send *request* to the coordinator of *name*. Concurrent calls to one coordinator are pipelined."""
         key = Key(KeyType.TRANSACTION, name)
         async with self._finding:
-            node = await coordinators.find(key, version=version)
+            node = await coordinators.find(key)
         async with self._slots[node.node_id]:
             return await coordinators.request(
                 api, key, request, refusals,

@@ -140,20 +140,19 @@ class Coordinators:
         self._cluster_version = ClusterVersion()
         self._fails_refused: Api | None = None
         self._dial_not_before = 0.0
-        self._clusters = 0
         self._left: ProducerError | None = None
+        """Error of the latest change of the cluster."""
 
     def leave_cluster(self, error: ProducerError) -> None:
         """Fail all requests with *error*, because their transactions belong to the old cluster."""
         self._nodes.clear()
         self._cluster_version = ClusterVersion()
-        self._clusters += 1
         self._left = error
 
-    def left_cluster(self) -> RebootstrapRequired | None:
-        """Return the error for transactions of the old cluster; None if the cluster never changed."""
+    def left_cluster(self) -> RebootstrapRequired:
+        """Return the error for transactions of the old cluster."""
         if self._left is None:
-            return None
+            raise AssertionError("the cluster never changed")
         error = caused(RebootstrapRequired(f"the transaction has failed: {self._left}"), self._left)
         error.abortable = True
         return error
@@ -200,14 +199,14 @@ class Coordinators:
             without `abortable` and `fatal`, before any write, if the coordinator's version lacks a field of *request*.
         """
         wanted = CoordinatorRequest(api, request, refusals, at_least, at_most, on_written, on_uncertain)
-        clusters = self._clusters
+        left = self._left
         async with self._turn:
             self.last_error = None
             self._fails_refused = api if fails_refused else None
             attempt, checks, checked_at = 0, 0, -inf
             refused_by: set[int] = set()
             while True:
-                connection = await self._connection_in(clusters, key, version)
+                connection = await self._connection_in(left, key)
                 now = self._loop.time()
                 step = wanted if check is None or now - checked_at <= FRESH_S * checks else check
                 checked_at = -inf
@@ -234,7 +233,7 @@ class Coordinators:
                     if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
                         refused_by.add(connection.node_id)
                         if isinstance(error, ERRORS_OF_REPLACED_COORDINATORS) and await self._has_successor(
-                            key, refused_by, version
+                            key, refused_by
                         ):
                             continue
                         raise _final(error, step.api, key, connection, reaction)
@@ -243,7 +242,7 @@ class Coordinators:
                 await self._pause(step.api, key, error, attempt)
                 attempt += 1
 
-    async def _has_successor(self, key: Key, refused_by: set[int], version: int) -> bool:
+    async def _has_successor(self, key: Key, refused_by: set[int]) -> bool:
         """Return True if another broker names a coordinator that has not refused yet.
 
         A broker that was frozen may act as the coordinator for a while. The outdated state of this broker may show a
@@ -251,12 +250,12 @@ class Coordinators:
         """
         try:
             async with asyncio.timeout(SUCCESSOR_TIMEOUT_S):
-                node = await self.find(key, version=version, besides=refused_by)
+                node = await self.find(key, besides=refused_by)
         except (ProducerError, TimeoutError):
             return False
         return node.node_id not in refused_by
 
-    async def find(self, key: Key, *, version: int = 1, besides: Collection[int] = ()) -> Node:
+    async def find(self, key: Key, *, besides: Collection[int] = ()) -> Node:
         """Look up the coordinator of *key*, first at brokers outside *besides*.
 
         Raises: ProducerError, with `abortable` or `fatal`.
@@ -286,7 +285,7 @@ class Coordinators:
                     return node
                 kind = broker_error(found.error_code)
                 refused = kind(found.error_message or kind.__doc__ or kind.__name__)
-                reaction = react(Api.FIND_COORDINATOR, refused, version=version)
+                reaction = react(Api.FIND_COORDINATOR, refused, version=self.transaction_version)
                 if key.type is KeyType.GROUP and reaction is Reaction.FATAL:
                     reaction = Reaction.ABORTABLE  # the error concerns this group only
                 if reaction in {Reaction.ABORTABLE, Reaction.FATAL}:
@@ -348,23 +347,21 @@ class Coordinators:
             return None
         if asking.exception() is not None or asking.result().node_id == node_id or answered.done():
             return None
-        return ConnectionFailed(
-            f"node {node_id}, which is silent, is not the coordinator of {key} any more", written=True
-        )
+        return ConnectionFailed(f"node {node_id}, which is silent, is not the coordinator of {key} any more")
 
-    async def _connection_in(self, clusters: int, key: Key, version: int) -> Connection:
-        """Run `_connection`. Raises: RebootstrapRequired unless the number of changes of the cluster is *clusters*."""
-        if clusters == self._clusters:
-            connection = await self._connection(key, version)
-            if clusters == self._clusters:
+    async def _connection_in(self, left: ProducerError | None, key: Key) -> Connection:
+        """Run `_connection`. Raises: RebootstrapRequired unless *left* is the error of the latest change of the cluster."""
+        if left is self._left:
+            connection = await self._connection(key)
+            if left is self._left:
                 return connection
-        raise self.left_cluster() or AssertionError("no cluster was left")
+        raise self.left_cluster()
 
-    async def _connection(self, key: Key, version: int) -> Connection:
+    async def _connection(self, key: Key) -> Connection:
         """Return a connection to the coordinator of *key*. Waits without a time limit."""
         attempt = 0
         while True:
-            node = self._nodes.get(key) or await self.find(key, version=version)
+            node = self._nodes.get(key) or await self.find(key)
             connection = self._pool.get(node.node_id)
             if connection is not None:
                 if connection.throttled_until <= self._loop.time():
@@ -382,9 +379,8 @@ class Coordinators:
     async def dial(self, node: Node) -> ProducerError | None:
         """Connect to *node*; return the error of a failed attempt, else None."""
         pool = self._pool
-        waits = pool.next_attempt_at(node.node_id) is not None
-        pool.connect_soon(node.node_id, node.address)  # `connect_soon` has no effect during a backoff
-        if not waits or pool.next_attempt_at(node.node_id) is None:
+        pool.connect_soon(node.node_id, node.address)
+        if pool.next_attempt_at(node.node_id) is None:  # else the node is in its backoff
             await self._connections_change(RESPONSE_TIMEOUT_S)
             if pool.get(node.node_id) is not None or pool.next_attempt_at(node.node_id) is None:
                 return None

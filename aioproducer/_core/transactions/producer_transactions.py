@@ -297,7 +297,6 @@ class Transactions:
         """Fail the open transaction, which the new cluster lacks, and get a producer id for the next transaction."""
         self.coordinators.leave_cluster(error)
         failed = self.coordinators.left_cluster()
-        assert failed is not None, "the producer has left a cluster"
         state, ending = self.manager.state, self._ending
         if state is State.PREPARED:
             failed.abortable, failed.fatal = False, True

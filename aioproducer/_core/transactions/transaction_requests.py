@@ -357,7 +357,7 @@ class TransactionRequests:
     @property
     def _identity(self) -> ProducerIdentity:
         if self._manager.current is None:
-            raise self._coordinators.left_cluster() or AssertionError("a transaction without a producer id")
+            raise self._coordinators.left_cluster()
         return self._manager.current
 
 

@@ -10,11 +10,12 @@ import pytest
 from aioproducer._core.address import Address
 from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.protocol.transactions import EndTxnResponse
-from aioproducer._core.transactions.coordinator import Node
+from aioproducer._core.transactions.coordinator import FRESH_S, SUCCESSOR_TIMEOUT_S, Node
 from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer.errors import (
     BrokerError,
     ConcurrentTransactions,
+    InvalidProducerEpoch,
     InvalidTxnState,
     ProducerFenced,
     TopicAuthorizationFailed,
@@ -31,6 +32,7 @@ from tests.unit._core.transactions.coordinators_rig import (
     AskedConnection,
     CoordinatorsRig,
 )
+from tests.unit.floor_rig import settle
 
 DESCRIBE = "DescribeTransactionsRequest"
 
@@ -39,6 +41,7 @@ class TestRequest:
     @in_virtual_time
     async def test_coordinator_is_found_once(self) -> None:
         rig = CoordinatorsRig(1, nodes=(1,))
+        assert rig.coordinators.last_error is None
         for first in (True, False):
             ending = rig.end()
             if first:
@@ -60,12 +63,21 @@ class TestRequest:
         await asyncio.gather(*both)
 
     @for_each(
-        ("limits", "version"),
-        [({}, 5), ({"at_most": 4}, 4), ({"at_least": 5}, 5), ({"at_least": 3, "at_most": 4}, 4)],
+        ("limits", "offered", "version"),
+        [
+            ({}, 5, 5),
+            ({}, 0, 0),
+            ({"at_most": 4}, 5, 4),
+            ({"at_least": 5}, 5, 5),
+            ({"at_least": 3, "at_most": 4}, 5, 4),
+        ],
     )
     @in_virtual_time
-    async def test_version_is_kept_within_limits(self, limits: dict[str, Any], version: int) -> None:
-        rig = CoordinatorsRig(1, nodes=(1,))
+    async def test_version_is_kept_within_limits(
+        self, limits: dict[str, Any], offered: int, version: int
+    ) -> None:
+        rig = CoordinatorsRig(nodes=(1,))
+        rig.connect(1, AskedConnection(1, {26: (0, offered)}))
         ending = rig.end(**limits)
         await rig.is_found_at(1)
         assert rig.connection(1).asked_in == [6, version]
@@ -106,10 +118,11 @@ class TestRequest:
         await rig.answer(code)
         if code != 120:  # otherwise a replaced coordinator may have answered
             await rig.is_found_at(1)
-        with pytest.raises(
-            broker_error(code), match=rf"^{api.name} for transactional id 'tx' at b1:9092"
-        ) as raised:
+        with pytest.raises(broker_error(code)) as raised:
             await ending
+        assert str(raised.value) == (
+            f"{api.name} for transactional id 'tx' at b1:9092 (node 1): {broker_error(code).__doc__}"
+        )
         assert (raised.value.abortable, raised.value.fatal) == (abortable, not abortable)
 
     @pytest.mark.parametrize("code", [7, -1, 4711])
@@ -121,12 +134,26 @@ class TestRequest:
         for wait_s in (0.1, 0.2, 0.4):
             await rig.answer(code)
             assert isinstance(rig.coordinators.last_error, BrokerError)
+            await asyncio.sleep(0.9 * wait_s)
             assert rig.requests(1) == []
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(0.1 * wait_s)
         await rig.answer()
         await ending
         assert rig.happened == ["written"] * 4
         assert rig.coordinators.last_error is None
+
+    @in_virtual_time
+    async def test_error_of_an_earlier_request_is_forgotten(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        first = rig.end()
+        await rig.is_found_at(1)
+        await rig.answer(7)
+        first.cancel()
+        second = rig.end()
+        await settle()
+        assert rig.coordinators.last_error is None
+        await rig.answer()
+        await second
 
     @in_virtual_time
     async def test_end_is_requested_more_often_while_markers_are_written(self) -> None:
@@ -167,6 +194,45 @@ class TestRequest:
         with pytest.raises(InvalidTxnState, match="at b2:9092"):
             await ending
 
+    @for_each("others_answer", [True, False])
+    @in_virtual_time
+    async def test_refusal_is_raised_without_a_successor(self, others_answer: bool) -> None:
+        rig = CoordinatorsRig(1, 2, nodes=(1, 2))
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        ending = rig.end()
+        await rig.answer(48)
+        if others_answer:
+            await rig.is_found_at(1, by=2)
+        else:
+            await asyncio.sleep(SUCCESSOR_TIMEOUT_S)
+            await settle()
+        assert ending.done()
+        assert isinstance(ending.exception(), InvalidTxnState)
+        assert rig.happened == ["written"]
+
+    @for_each(
+        ("api", "version", "kind"),
+        [(Api.COMMIT, 2, ProducerFenced), (Api.OFFSET_COMMIT, 2, InvalidProducerEpoch)],
+    )
+    @in_virtual_time
+    async def test_fatal_invalid_epoch_is_raised_as_fenced(
+        self, api: Api, version: int, kind: type[BrokerError]
+    ) -> None:
+        """KIP-588."""
+        rig = CoordinatorsRig(1, nodes=(1,))
+        asking = asyncio.create_task(
+            rig.coordinators.request(api, TRANSACTION, END, lambda _: [(47, "orders-0")], version=version)
+        )
+        await rig.is_found_at(1)
+        await rig.answer()
+        await rig.is_found_at(1)
+        with pytest.raises(kind) as raised:
+            await asking
+        assert type(raised.value) is kind
+        assert str(raised.value) == (
+            f"{api.name} for transactional id 'tx' at b1:9092 (node 1): orders-0: {kind.__doc__}"
+        )
+
     @pytest.mark.parametrize("code", [15, 16])
     @in_virtual_time
     async def test_former_coordinator_is_replaced(self, code: int) -> None:
@@ -190,7 +256,7 @@ class TestRequest:
                 rig.coordinators.request(Api.ADD_PARTITIONS, TRANSACTION, END, lambda _: refusals, version=1)
             )
 
-        asking = asks(0, 7, 29, 3)
+        asking = asks(0, 7, 29, 29, 3)
         await rig.is_found_at(1)
         await rig.answer()
         with pytest.raises(TopicAuthorizationFailed, match="orders-2: "):
@@ -290,6 +356,16 @@ class TestCheck:
             assert rig.requests(1) == [DESCRIBE]
             await asyncio.sleep(took_s)
             await rig.describes()
+        await rig.answer()
+        await ending
+
+    @in_virtual_time
+    async def test_answer_to_a_check_counts_within_a_second(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end(check=CHECK)
+        await rig.is_found_at(1)
+        await asyncio.sleep(FRESH_S)
+        await rig.describes()
         await rig.answer()
         await ending
 

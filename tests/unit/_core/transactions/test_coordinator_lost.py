@@ -88,11 +88,11 @@ class TestLost:
         rig.coordinators.connections_changed()
         await settle()
         assert rig.coordinators.last_error is rig.pool.errors[2]
-        for _ in range(2):
-            await asyncio.sleep(0.2)
-            await rig.is_found_at(2)  # it is asked whether it still is the one
-        await asyncio.sleep(0.4)
-        await rig.is_found_at(1)
+        for wait_s, node_id in ((0.1, 2), (0.2, 2), (0.4, 1)):
+            await asyncio.sleep(0.9 * wait_s)
+            assert rig.requests(1) == []
+            await asyncio.sleep(0.1 * wait_s)
+            await rig.is_found_at(node_id)
         await rig.answer()
         await ending
         assert rig.happened == ["written"]
@@ -140,6 +140,11 @@ class TestSilent:
         await rig.is_found_at(1, by=2)
         await asyncio.sleep(2)
         await rig.is_found_at(2, by=2)
+        error = rig.coordinators.last_error
+        assert isinstance(error, ConnectionFailed)
+        assert str(error) == (
+            "node 1, which is silent, is not the coordinator of transactional id 'tx' any more"
+        )
         await asyncio.sleep(0.1)
         await rig.is_found_at(2, by=2)
         await rig.answer(at=2)
@@ -166,11 +171,27 @@ class TestSilent:
         await rig.is_found_at(1, by=2)
         before = asyncio.all_tasks()
         await asyncio.sleep(2)
+        await settle()
+        [lookup] = asyncio.all_tasks() - before
+        assert lookup.get_name() == "aioproducer: find the coordinator of transactional id 'tx'"
         await rig.answer()
         await ending
         await settle()
-        assert asyncio.all_tasks() - before == set()
+        assert lookup.cancelled()
         assert rig.happened == ["written"]
+
+    @in_virtual_time
+    async def test_lookup_of_a_silent_coordinator_is_limited_in_time(self) -> None:
+        rig = CoordinatorsRig(1, 2, nodes=(2,))
+        ending = rig.end()
+        await rig.is_found_at(1, by=2)
+        before = asyncio.all_tasks()
+        for lookups in (0, 1, 0, 1):
+            assert len(asyncio.all_tasks() - before) == lookups
+            await asyncio.sleep(RESPONSE_TIMEOUT_S)
+            await settle()
+        await rig.answer()
+        await ending
 
     @in_virtual_time
     async def test_failed_lookup_leaves_the_silent_coordinator_in_place(self) -> None:
@@ -259,6 +280,14 @@ class TestRefused:
             await asking
         assert rig.loop.time() <= REFUSAL_TIMEOUT_S + FIND_TIMEOUT_S
         assert (failed.value.abortable, failed.value.fatal) == (abortable, False)
+
+    @in_virtual_time
+    async def test_request_fails_at_once_after_long_refusals(self) -> None:
+        rig = CoordinatorsRig()
+        self.refuse(rig, 1, 2, 3, since=-REFUSAL_TIMEOUT_S)
+        with pytest.raises(AuthenticationFailed):
+            await rig.end(Api.ADD_PARTITIONS, fails_refused=True)
+        assert rig.loop.time() == 0
 
     @in_virtual_time
     async def test_request_fails_when_the_coordinator_refuses(self) -> None:
