@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Final, NamedTuple
 
 from aioproducer._core.idempotence import ProducerIdentity
@@ -30,7 +31,6 @@ from aioproducer._core.transactions.coordinator import (
 from aioproducer._core.transactions.transaction_manager import ADDED_BY_PRODUCE, Api, TransactionManager
 from aioproducer._core.transactions.transaction_types import GroupMetadata, OffsetAndMetadata, topics_of
 from aioproducer.errors import (
-    AuthenticationFailed,
     CommitFailed,
     ConcurrentTransactions,
     InvalidTransactionTimeout,
@@ -113,9 +113,7 @@ class Ending:
         After a change of the cluster no response to the commit will arrive.
         """
         ends = refused.fatal or isinstance(refused, RebootstrapRequired)
-        return (
-            lost_response_error("commit", refused) if ends and self.commits and self.is_uncertain else refused
-        )
+        return lost_response_error(refused) if ends and self.commits and self.is_uncertain else refused
 
     def raise_outcome(self) -> None:
         """Raise the error of a finished or given-up end; return if the end succeeded."""
@@ -145,7 +143,7 @@ class TransactionRequests:
         """`transaction.version` of the cluster."""
         return self._coordinators.transaction_version
 
-    async def init_producer_id(self, *, fails_refused: bool = False) -> ProducerIdentity:
+    async def init_producer_id(self, *, fails_refused: bool) -> ProducerIdentity:
         """Return a producer id, or the next epoch of the current id. `Coordinators.request` receives *fails_refused*.
 
         If a transaction is open, the coordinator compares the producer id alone, and aborts even the transaction of a
@@ -161,7 +159,8 @@ class TransactionRequests:
             codes = self._identity_refusals(answer, own, initialized=is_written)
             return [(code, about) for code, about in codes if code not in INCONCLUSIVE_CODES]
 
-        own = self._manager.current or ProducerIdentity(-1, -1)
+        current = self._manager.current
+        own = current or ProducerIdentity(-1, -1)
         two_phase_commit = self._settings.two_phase_commit
         try:
             answer = await self._coordinators.request(
@@ -176,13 +175,11 @@ class TransactionRequests:
                 ),
                 lambda answer: [(answer.error_code, self._about(answer.error_code))],
                 version=self._manager.version,
-                at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if own.producer_id >= 0 else 0,
+                at_least=TWO_PHASE_COMMIT if two_phase_commit else OWN_EPOCH if current else 0,
                 at_most=TWO_PHASE_COMMIT if two_phase_commit else TWO_PHASE_COMMIT - 1,
                 fails_refused=fails_refused,
                 on_written=written,
-                check=None
-                if own.producer_id < 0
-                else CoordinatorRequest(Api.DESCRIBE, self._describe, conclusive),
+                check=CoordinatorRequest(Api.DESCRIBE, self._describe, conclusive) if current else None,
             )
         except UnsupportedVersion as error:
             if not two_phase_commit:
@@ -407,11 +404,7 @@ def crash_error(task: asyncio.Task[Any]) -> ProducerError:
 
 def copy_of(error: ProducerError) -> ProducerError:
     """Return a copy of *error* for another caller; a shared error would collect all tracebacks."""
-    copy = type(error)(*error.args, possibly_persisted=error.possibly_persisted)
-    if isinstance(copy, AuthenticationFailed) and isinstance(error, AuthenticationFailed):
-        copy.broker, copy.mechanism = error.broker, error.mechanism
-    copy.abortable, copy.fatal = error.abortable, error.fatal
-    return caused(copy, error.__cause__)
+    return caused(copy(error), error.__cause__)
 
 
 def commit_error(transactional_id: str, cause: ProducerError) -> CommitFailed:
@@ -440,10 +433,10 @@ def unknown_outcome_error(
     return caused(TransactionOutcomeUnknown(text), last_error)
 
 
-def lost_response_error(what: str, error: ProducerError) -> TransactionOutcomeUnknown:
-    """Return the error of an end whose response was lost, and whose retry is refused with *error*."""
+def lost_response_error(error: ProducerError) -> TransactionOutcomeUnknown:
+    """Return the error of a commit whose response was lost, and whose retry is refused with *error*."""
     unknown = TransactionOutcomeUnknown(
-        f"{what}: the outcome is unknown, because the coordinator's response was lost and the retry was refused"
+        "commit: the outcome is unknown, because the coordinator's response was lost and the retry was refused"
         f" ({error}); close this producer"
     )
     unknown.fatal = True

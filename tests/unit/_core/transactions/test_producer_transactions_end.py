@@ -17,7 +17,6 @@ from aioproducer.errors import (
     TransactionStateError,
 )
 from aioproducer.testing import in_virtual_time
-from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import refused, rig
 from tests.unit.floor_rig import settle
 
@@ -238,26 +237,3 @@ class TestAbort:
             assert raised.value.fatal
             assert made.manager.state is State.FATAL
             assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE]
-
-    @in_virtual_time
-    async def test_abort_is_repeated_once(self) -> None:
-        async with rig() as made:
-            made.manager.request_written()
-            aborting = asyncio.create_task(made.transactions.abort(None))
-            for answer in (refused(90, fatal=True), None, refused(90, fatal=True)):
-                await made.answers(answer)
-            with pytest.raises(ProducerFenced):
-                await aborting
-            assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE, Api.ABORT]
-
-    @for_each(("version", "commit"), [(0, False), (1, False), (1, True), (2, True)])
-    @in_virtual_time
-    async def test_fenced_end_sends_no_further_request(self, version: int, commit: bool) -> None:
-        async with rig(version=version) as made:
-            made.manager.request_written()
-            end = made.transactions.commit if commit else made.transactions.abort
-            ending = asyncio.create_task(end(None))
-            await made.answers(refused(90, fatal=True))
-            with pytest.raises(ProducerFenced):
-                await ending
-            assert made.coordinators.seen[1:] == [Api.COMMIT if commit else Api.ABORT]

@@ -29,7 +29,7 @@ from aioproducer._core.protocol.transactions import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from aioproducer._core.transactions.coordinator import Key, KeyType
+from aioproducer._core.transactions.coordinator import CoordinatorRequest, Key, KeyType
 from aioproducer._core.transactions.transaction_manager import Api, TransactionManager
 from aioproducer._core.transactions.transaction_requests import (
     Ending,
@@ -37,10 +37,10 @@ from aioproducer._core.transactions.transaction_requests import (
     refusal_of_identity,
 )
 from aioproducer._core.transactions.transaction_types import OffsetAndMetadata, topics_of
-from aioproducer.errors import UnsupportedVersion
+from aioproducer.errors import ProducerFenced, RebootstrapRequired, UnsupportedVersion
 from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
-from tests.unit._core.transactions.transactions_rig import ID, Asked, FakeCoordinators, settings
+from tests.unit._core.transactions.transactions_rig import ID, Asked, FakeCoordinators, refused, settings
 from tests.unit.floor_rig import settle
 
 OURS = ProducerIdentity(7, 3)
@@ -79,13 +79,14 @@ def end(*, commit: bool) -> Ask:
 
 
 ALL: dict[Api, Ask] = {
-    Api.INIT_PRODUCER_ID: lambda requests: requests.init_producer_id(),
+    Api.INIT_PRODUCER_ID: lambda requests: requests.init_producer_id(fails_refused=False),
     Api.ADD_PARTITIONS: lambda requests: requests.add_partitions([TopicPartition("out", 0)]),
     Api.ADD_OFFSETS: lambda requests: requests.add_offsets("g"),
     Api.OFFSET_COMMIT: lambda requests: requests.commit_offsets(OFFSETS, GROUP),
     Api.COMMIT: end(commit=True),
     Api.ABORT: end(commit=False),
 }
+ENDS = {Api.COMMIT, Api.ABORT}
 CAPPED = {Api.OFFSET_COMMIT, Api.COMMIT, Api.ABORT}
 
 
@@ -95,10 +96,11 @@ CAPPED = {Api.OFFSET_COMMIT, Api.COMMIT, Api.ABORT}
 async def test_request_versions_match_the_transaction_version(api: Api, version: int) -> None:
     asked, _ = await Rig(version).asked(ALL[api])
     assert (asked.api, asked.version) == (api, version)
+    assert asked.fails_refused is (api not in {Api.INIT_PRODUCER_ID, *ENDS})
     if api is Api.INIT_PRODUCER_ID:
         assert (asked.at_least, asked.at_most) == (3, 5)
     else:
-        at_least = 5 if api in {Api.COMMIT, Api.ABORT} and version == 2 else 0
+        at_least = 5 if api in ENDS and version == 2 else 0
         assert (asked.at_least, asked.at_most) == (at_least, 4 if api in CAPPED and version < 2 else None)
     assert asked.key == (OF_GROUP if api is Api.OFFSET_COMMIT else OF_TRANSACTION)
 
@@ -111,11 +113,16 @@ async def test_unsupported_version_names_option_and_broker_setting(two_phase_com
     rig = Rig(two_phase_commit=two_phase_commit)
     with pytest.raises(UnsupportedVersion) as raised:
         await rig.asked(ALL[Api.INIT_PRODUCER_ID], refused)
-    told = str(raised.value)
-    assert raised.value.fatal
-    assert told.startswith("transaction_two_phase_commit_enable: ") is two_phase_commit
-    assert ("(up to version 5)" in told) is two_phase_commit
-    assert ("transaction.two.phase.commit.enable=true" in told) is two_phase_commit
+    assert (raised.value.abortable, raised.value.fatal) == (False, True)
+    if not two_phase_commit:
+        assert raised.value is refused
+        return
+    assert raised.value.__cause__ is refused
+    assert str(raised.value) == (
+        "transaction_two_phase_commit_enable: the brokers do not allow two-phase commit (up to version 5); set"
+        " transaction.two.phase.commit.enable=true in the brokers, and in Kafka 4.3 also"
+        " unstable.api.versions.enable=true"
+    )
 
 
 @for_each(
@@ -134,8 +141,11 @@ async def test_init_producer_id_has_its_fields_and_versions(
 ) -> None:
     rig = Rig(identity=identity, two_phase_commit=two_phase_commit, timeout_ms=4_711)
     asked, got = await rig.asked(
-        ALL[Api.INIT_PRODUCER_ID], InitProducerIdResponse(producer_id=8, producer_epoch=4)
+        lambda requests: requests.init_producer_id(fails_refused=True),
+        InitProducerIdResponse(producer_id=8, producer_epoch=4),
     )
+    assert asked.fails_refused
+    assert (asked.check is None) is (identity is None)
     own = identity or ProducerIdentity(-1, -1)
     assert asked.request == InitProducerIdRequest(
         transactional_id=ID,
@@ -262,7 +272,7 @@ async def test_cancelled_request_needs_a_bump_if_it_was_sent(api: Api, reachable
 @in_virtual_time
 async def test_cancelled_init_producer_id_needs_no_bump() -> None:
     rig = Rig()
-    task = asyncio.create_task(rig.requests.init_producer_id())
+    task = asyncio.create_task(ALL[Api.INIT_PRODUCER_ID](rig.requests))
     await settle()
     task.cancel()
     await asyncio.wait([task])
@@ -271,9 +281,11 @@ async def test_cancelled_init_producer_id_needs_no_bump() -> None:
 
 @for_each("api", [api for api in ALL if api is not Api.INIT_PRODUCER_ID])
 @in_virtual_time
-async def test_requests_need_a_producer_id(api: Api) -> None:
+async def test_requests_after_a_change_of_the_cluster_fail(api: Api) -> None:
+    """The producer id belonged to the old cluster."""
     rig = Rig(identity=None)
-    with pytest.raises(AssertionError, match="without a producer id"):
+    rig.coordinators.leave_cluster(RebootstrapRequired("the cluster changed"))
+    with pytest.raises(RebootstrapRequired, match="the transaction has failed: the cluster changed"):
         await ALL[api](rig.requests)
 
 
@@ -302,7 +314,7 @@ def described(identity: ProducerIdentity, state: str, code: int = 0) -> Describe
 @for_each("asked", [False, True])
 @for_each("version", [0, 1, 2])
 @for_each("state", [*OURS_STATES, "PrepareCommit", "PrepareAbort", "PrepareEpochFence"])
-@for_each("identity", [MINE, NEXT, AFTER, OTHERS])
+@for_each("identity", [MINE, NEXT, AFTER, OTHERS, ProducerIdentity(8, 0)])
 def test_description_shows_a_successor(
     identity: ProducerIdentity, state: str, version: int, asked: bool
 ) -> None:
@@ -312,7 +324,7 @@ def test_description_shows_a_successor(
     )
     by_lost_init = identity == NEXT and asked and state == "Empty"
     if identity == MINE or by_lost_end or by_lost_init:
-        assert code == (51 if state.startswith("Prepare") else 0)
+        assert (code, about) == (51 if state.startswith("Prepare") else 0, "")
     else:
         assert (code, about) == (90, f"producer id {identity.producer_id}, epoch {identity.epoch}, {state}")
 
@@ -334,6 +346,14 @@ def test_description_after_the_last_epoch_has_another_id() -> None:
     assert refusal_of_identity(described(MINE, "", 105), MINE, version=1, initialized=True) == (105, "")
 
 
+def refusals(
+    check: Asked | CoordinatorRequest, identity: ProducerIdentity, state: str, code: int = 0
+) -> list[int]:
+    """Return the error codes that *check* finds in a description."""
+    answer = DescribeTransactionsResponse(transaction_states=[described(identity, state, code)])
+    return [each for each, _ in check.refusals(answer)]
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 @in_virtual_time
 async def test_next_epoch_is_preceded_by_a_description(version: int) -> None:
@@ -341,20 +361,66 @@ async def test_next_epoch_is_preceded_by_a_description(version: int) -> None:
     check = asked.check
     assert check is not None
     assert (check.api, check.request) == (Api.DESCRIBE, DescribeTransactionsRequest(transactional_ids=[ID]))
-
-    def refusals(identity: ProducerIdentity, state: str, code: int = 0) -> list[int]:
-        answer = DescribeTransactionsResponse(transaction_states=[described(identity, state, code)])
-        return [each for each, _ in check.refusals(answer)]
-
-    assert refusals(MINE, "Ongoing") == [0]
-    assert refusals(NEXT, "Ongoing") == [90]
-    assert refusals(NEXT, "Empty") == [0], "asked already, so it may be ours"
+    assert refusals(check, MINE, "Ongoing") == [0]
+    assert refusals(check, NEXT, "Ongoing") == [90]
+    assert refusals(check, NEXT, "CompleteCommit") == [0 if version == 2 else 90]
+    assert refusals(check, NEXT, "Empty") == [0], "asked already, so it may be ours"
     for code in (105, 53):
-        assert refusals(MINE, "", code) == [], "no evidence"
-    assert refusals(MINE, "", 16) == [16]
+        assert refusals(check, MINE, "", code) == [], "no evidence"
+    assert refusals(check, MINE, "", 16) == [16]
 
 
 @in_virtual_time
-async def test_first_producer_id_has_no_check() -> None:
-    asked, _ = await Rig(identity=None).asked(ALL[Api.INIT_PRODUCER_ID])
-    assert asked.check is None
+async def test_next_epoch_is_a_successors_before_init_producer_id() -> None:
+    asked, _ = await Rig(reachable=False).asked(ALL[Api.INIT_PRODUCER_ID])
+    assert asked.check is not None
+    assert refusals(asked.check, NEXT, "Empty") == [90]
+
+
+class TestFencedAbort:
+    """While markers are written, version 2 returns ProducerFenced to the next epoch; EndTxn compares the epoch."""
+
+    async def fenced(
+        self, rig: Rig, *answers: Any, commit: bool = False
+    ) -> tuple[list[Asked], asyncio.Task[Any]]:
+        """Return the requests of an end that is fenced, *answers* to further requests, and the task of the end."""
+        ending = asyncio.create_task(end(commit=commit)(rig.requests))
+        seen = []
+        for answer in (refused(90, fatal=True), *answers):
+            await settle()
+            seen.append(rig.coordinators.answer(answer))
+        await settle()
+        return seen, ending
+
+    @in_virtual_time
+    async def test_abort_is_repeated_if_the_epoch_is_current(self) -> None:
+        rig = Rig(2)
+        (_, description, again), ending = await self.fenced(rig, None, None)
+        assert (description.api, description.key, description.version) == (Api.DESCRIBE, OF_TRANSACTION, 2)
+        assert description.request == DescribeTransactionsRequest(transactional_ids=[ID])
+        assert refusals(description, MINE, "Ongoing") == [0]
+        assert refusals(description, NEXT, "Empty") == [90]
+        assert (again.api, again.request.producer_epoch) == (Api.ABORT, OURS.epoch)
+        assert await ending == NEXT
+
+    @pytest.mark.parametrize("code", [90, 105, 53])
+    @in_virtual_time
+    async def test_abort_is_not_repeated_under_another_epoch(self, code: int) -> None:
+        seen, ending = await self.fenced(Rig(2), refused(code, fatal=True))
+        assert [each.api for each in seen] == [Api.ABORT, Api.DESCRIBE]
+        with pytest.raises(ProducerFenced, match="refused with 90"):
+            await ending
+
+    @in_virtual_time
+    async def test_abort_is_repeated_once(self) -> None:
+        _, ending = await self.fenced(Rig(2), None, refused(90, fatal=True))
+        with pytest.raises(ProducerFenced):
+            await ending
+
+    @for_each(("version", "commit"), [(0, False), (1, False), (1, True), (2, True)])
+    @in_virtual_time
+    async def test_other_fenced_end_is_not_repeated(self, version: int, commit: bool) -> None:
+        _, ending = await self.fenced(Rig(version), commit=commit)
+        assert ending.done()
+        with pytest.raises(ProducerFenced):
+            await ending

@@ -11,20 +11,22 @@ from aioproducer._core.transactions.transaction_requests import (
     Ending,
     commit_error,
     copy_of,
-    lost_response_error,
     raise_outcome,
     timeout_error,
     unknown_outcome_error,
 )
 from aioproducer.errors import (
+    AuthenticationFailed,
     CommitFailed,
     ConnectionFailed,
     ProducerClosed,
     ProducerError,
     ProducerFenced,
+    RebootstrapRequired,
     TransactionOutcomeUnknown,
     TransactionTimeout,
 )
+from tests.cases import for_each
 from tests.unit.floor_rig import settle
 
 
@@ -35,6 +37,12 @@ def task_of(outcome: ProducerError | None, *, lasts: bool = False) -> asyncio.Ta
         return outcome
 
     return asyncio.create_task(work())
+
+
+def fatal() -> ProducerError:
+    error = ProducerFenced("another one")
+    error.fatal = True
+    return error
 
 
 class TestEnding:
@@ -65,6 +73,71 @@ class TestEnding:
         with pytest.raises(CommitFailed, match="late"):
             ending.raise_outcome()
 
+    @for_each(
+        ("commits", "is_uncertain", "refused", "is_unknown"),
+        [
+            (True, True, fatal(), True),
+            (True, True, RebootstrapRequired("moved"), True),
+            (True, True, CommitFailed("late"), False),
+            (True, False, fatal(), False),
+            (False, True, fatal(), False),
+        ],
+    )
+    def test_refused_commit_is_unknown_after_a_lost_response(
+        self, commits: bool, is_uncertain: bool, refused: ProducerError, is_unknown: bool
+    ) -> None:
+        ending = Ending(commits=commits)
+        ending.written()
+        if is_uncertain:
+            ending.unanswered()
+        error = ending.error_for(refused)
+        if not is_unknown:
+            assert error is refused
+            return
+        assert isinstance(error, TransactionOutcomeUnknown)
+        assert (error.abortable, error.fatal, error.__cause__) == (False, True, refused)
+        assert str(error) == (
+            "commit: the outcome is unknown, because the coordinator's response was lost and the retry was refused"
+            f" ({refused}); close this producer"
+        )
+
+    @for_each(
+        ("commits", "written", "kind"),
+        [
+            (True, True, TransactionOutcomeUnknown),
+            (True, False, ProducerClosed),
+            (False, True, ProducerClosed),
+        ],
+    )
+    async def test_end_cancelled_by_a_close_raises(
+        self, commits: bool, written: bool, kind: type[ProducerError]
+    ) -> None:
+        ending = Ending(commits=commits)
+        ending.task = task_of(None, lasts=True)
+        await settle()
+        if written:
+            ending.written()
+        ending.task.cancel()
+        await settle()
+        with pytest.raises(kind) as raised:
+            ending.raise_outcome()
+        closed = raised.value
+        if kind is TransactionOutcomeUnknown:
+            assert str(closed) == (
+                "commit: the outcome is unknown, because the producer was closed before the coordinator responded"
+            )
+            assert isinstance(closed.__cause__, ProducerClosed)
+            closed = closed.__cause__
+        assert str(closed) == "the producer was closed, or its event loop is shutting down"
+
+    @pytest.mark.parametrize("commits", [True, False])
+    async def test_successful_end_raises_nothing(self, commits: bool) -> None:
+        ending = Ending(commits=commits)
+        ending.task = task_of(None)
+        ending.written()
+        await settle()
+        ending.raise_outcome()
+
     async def test_ending_raises_its_outcome_for_every_caller(self) -> None:
         ending = Ending(commits=False)
         ending.task = task_of(None)
@@ -77,13 +150,17 @@ class TestEnding:
                 ending.raise_outcome()
 
 
-async def test_cancelled_task_raises_producer_closed() -> None:
-    task = task_of(None, lasts=True)
+async def test_crashed_task_raises_a_fatal_error() -> None:
+    async def crash() -> None:
+        raise ZeroDivisionError("oops")
+
+    task = asyncio.create_task(crash(), name="commit")
     await settle()
-    task.cancel()
-    await settle()
-    with pytest.raises(ProducerClosed, match="was closed, or its event loop is shutting down"):
+    with pytest.raises(ProducerError) as raised:
         raise_outcome(task)
+    assert str(raised.value) == "commit: ended because of a bug in aioproducer: ZeroDivisionError('oops')"
+    assert raised.value.fatal
+    assert raised.value.__cause__ is task.exception()
 
 
 @pytest.mark.parametrize(("abortable", "fatal"), [(True, False), (False, True)])
@@ -96,6 +173,11 @@ def test_copy_of_error_keeps_message_and_flags(abortable: bool, fatal: bool) -> 
     assert told.args == ("gone",)
     assert (told.abortable, told.fatal, told.possibly_persisted) == (abortable, fatal, True)
     assert told.__cause__ is error.__cause__
+
+
+def test_copy_of_error_keeps_its_attributes() -> None:
+    error = AuthenticationFailed("refused", broker="b1:9092", mechanism="PLAIN")
+    assert vars(copy_of(error)) == vars(error)
 
 
 def test_timeout_error_is_abortable() -> None:
@@ -131,13 +213,3 @@ def test_commit_error_names_its_cause() -> None:
     assert "the transaction of 'tx' is not committed" in str(error)
     assert "ConnectionFailed: gone; abort the transaction" in str(error)
     assert error.__cause__ is cause
-
-
-def test_lost_response_error_is_fatal() -> None:
-    cause = ProducerFenced("another one")
-    error = lost_response_error("commit", cause)
-    assert str(error).startswith(
-        "commit: the outcome is unknown, because the coordinator's response was lost"
-    )
-    assert "(another one)" in str(error)
-    assert (error.fatal, error.abortable, error.__cause__) == (True, False, cause)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from aioproducer._core.batching.completion import BatchCompletion
 from aioproducer._core.batching.waiters import Failure
+from aioproducer._core.net.connection_protocol import caused
 from aioproducer._core.protocol.produce import InitProducerIdResponse
 from aioproducer._core.protocol.transactions import (
     AddOffsetsToTxnResponse,
@@ -22,7 +23,13 @@ from aioproducer._core.transactions.coordinator import CoordinatorRequest, Coord
 from aioproducer._core.transactions.producer_transactions import Transactions
 from aioproducer._core.transactions.transaction_manager import Api
 from aioproducer._core.transactions.transaction_requests import TransactionSettings
-from aioproducer.errors import ProducerError, ProducerFenced, TransactionStateError, broker_error
+from aioproducer.errors import (
+    ProducerError,
+    ProducerFenced,
+    RebootstrapRequired,
+    TransactionStateError,
+    broker_error,
+)
 from tests.unit.floor_rig import FloorRig, settle
 
 if TYPE_CHECKING:
@@ -56,6 +63,7 @@ class Asked:
     at_most: int | None
     answered: asyncio.Future[Any]
     on_uncertain: Callable[[], None]
+    fails_refused: bool
     check: CoordinatorRequest | None
     """What is asked before; the fake takes it for answered well."""
 
@@ -75,9 +83,15 @@ class FakeCoordinators:
         """Those without an answer."""
         self.seen: list[Api] = []
         self._turn = asyncio.Lock()
+        self._left: ProducerError | None = None
 
-    def left_cluster(self) -> None:
-        """Stay in one cluster."""
+    def leave_cluster(self, error: ProducerError) -> None:
+        self._left = error
+
+    def left_cluster(self) -> RebootstrapRequired:
+        error = caused(RebootstrapRequired(f"the transaction has failed: {self._left}"), self._left)
+        error.abortable = True
+        return error
 
     @property
     def real(self) -> Coordinators:
@@ -101,7 +115,17 @@ class FakeCoordinators:
         async with self._turn:
             answered = asyncio.get_running_loop().create_future()
             asked = Asked(
-                api, key, request, refusals, version, at_least, at_most, answered, on_uncertain, check
+                api,
+                key,
+                request,
+                refusals,
+                version,
+                at_least,
+                at_most,
+                answered,
+                on_uncertain,
+                fails_refused,
+                check,
             )
             self.asked.append(asked)
             self.seen.append(api)
