@@ -48,7 +48,8 @@ def fatal() -> ProducerError:
 class TestEnding:
     def test_ending_starts_before_its_request(self) -> None:
         ending = Ending(commits=True)
-        assert (ending.commits, ending.is_out, ending.given_up) == (True, False, None)
+        assert (ending.commits, ending.was_prepared, ending.given_up) == (True, False, None)
+        assert (ending.is_out, ending.is_uncertain) == (False, False)
         ending.written()
         assert (ending.is_out, ending.is_uncertain) == (True, False)
 
