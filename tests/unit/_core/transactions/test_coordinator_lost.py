@@ -312,6 +312,15 @@ class TestRefused:
         asking.cancel()
 
     @in_virtual_time
+    async def test_lookup_without_a_request_continues(self) -> None:
+        rig = CoordinatorsRig()
+        self.refuse(rig, 1, 2, 3)
+        finding = asyncio.create_task(rig.coordinators.find(TRANSACTION))
+        await asyncio.sleep(60)
+        assert not finding.done()
+        finding.cancel()
+
+    @in_virtual_time
     async def test_end_continues_when_all_nodes_refuse_logins(self) -> None:
         rig = CoordinatorsRig()
         self.refuse(rig, 1, 2, 3)
