@@ -134,7 +134,7 @@ def decode(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> M:
 def decode_start(cls: type[M], version: int, data: BytesLike, offset: int = 0) -> tuple[M, int]:
     """Read a *cls* of *version* from *offset* on; return the message and the number of surplus bytes."""
     data = bytes(data)
-    read = _readers.get((cls, version)) or _reader(cls, version)
+    read = _readers.get((cls, version)) or _new_reader(cls, version)
     try:
         value, end = read(data, offset)
     except ProtocolError as error:
@@ -167,10 +167,8 @@ def _writer(cls: type[Message], version: int) -> Writer:
     return writer
 
 
-def _reader(cls: type[Message], version: int) -> Reader:
-    reader = _readers.get((cls, version))
-    if reader is None:
-        reader = _readers[cls, version] = struct_reader(cls, version, flexible=_is_flexible(cls, version))
+def _new_reader(cls: type[Message], version: int) -> Reader:
+    reader = _readers[cls, version] = struct_reader(cls, version, flexible=_is_flexible(cls, version))
     return reader
 
 
@@ -265,7 +263,7 @@ def response_body(response_cls: type[Message], version: int, payload: BytesLike)
     pos = _RESPONSE_START.size - _LENGTH_BYTES
     if not _has_tags(response_cls, version):
         return pos
-    return pos + 1 if payload[pos : pos + 1] == b"\0" else read_tags(bytes(payload), pos, {}, None)
+    return read_tags(payload, pos, {}, None)  # type: ignore[arg-type]  # without known fields, all bytes are integers
 
 
 def decode_request(

@@ -7,6 +7,8 @@ from aioproducer._core.protocol.fields import field
 from aioproducer._core.protocol.schema import (
     Message,
     Request,
+    check_address,
+    check_range,
     decode,
     decode_start,
     encode,
@@ -108,3 +110,29 @@ def test_message_uses_its_faster_writer() -> None:
 
     for version, wire in ((1, b"1\0\2hi"), (2, b"2\0\2hi")):
         assert encode(Shout(text="hi"), version) == wire
+
+
+@pytest.mark.parametrize("value", [-1, 0, 5])
+def test_value_within_its_range_is_accepted(value: int) -> None:
+    check_range("epoch", value, -1, 5)
+
+
+@pytest.mark.parametrize("value", [-2, 6])
+def test_value_out_of_range_is_a_protocol_error(value: int) -> None:
+    with pytest.raises(ProtocolError, match=f"^epoch={value} is out of range, -1 to 5$"):
+        check_range("epoch", value, -1, 5)
+
+
+@pytest.mark.parametrize(("node_id", "port", "lowest"), [(0, 0, 0), (2**31 - 1, 0xFFFF, 0), (-1, -1, -1)])
+def test_address_within_its_range_is_accepted(node_id: int, port: int, lowest: int) -> None:
+    check_address(node_id, port, lowest)
+    if not lowest:
+        check_address(node_id, port)
+
+
+@pytest.mark.parametrize(
+    ("node_id", "port", "name"), [(-1, 9092, "node_id"), (1, -1, "port"), (1, 0x1_0000, "port")]
+)
+def test_address_out_of_range_is_a_protocol_error(node_id: int, port: int, name: str) -> None:
+    with pytest.raises(ProtocolError, match=f"^{name}=-?[0-9]+ is out of range, 0 to "):
+        check_address(node_id, port)

@@ -74,7 +74,8 @@ def test_header_of_an_api_versions_response_has_no_tags() -> None:
 
 def test_tags_in_a_header_are_skipped() -> None:
     response = FLEXIBLE_RESPONSE[4:8] + bytes.fromhex("01 05 02 ffff") + FLEXIBLE_RESPONSE[9:]
-    assert decode_response(InitProducerIdResponse, 2, response) == (RESPONSE, 0)
+    for kind in (bytes, bytearray, memoryview):
+        assert decode_response(InitProducerIdResponse, 2, kind(response)) == (RESPONSE, 0)
     request = FLEXIBLE_REQUEST[4:15] + bytes.fromhex("01 05 02 ffff") + FLEXIBLE_REQUEST[16:]
     _, pos = decode_request(request, REQUESTS)
     assert decode(InitProducerIdRequest, 2, request, pos) == REQUEST
@@ -99,5 +100,11 @@ def test_truncated_payload_is_a_protocol_error() -> None:
     for end in range(12):
         with pytest.raises(ProtocolError):
             decode_request(FLEXIBLE_REQUEST[4 : 4 + end], REQUESTS)
-    with pytest.raises(ProtocolError):
+    with pytest.raises(ProtocolError, match=r"^4 bytes expected at byte 0, 3 left$"):
         read_correlation_id(b"\0\0\0")
+
+
+def test_invalid_value_of_a_response_names_the_message() -> None:
+    payload = encode_response(InitProducerIdResponse(producer_id=-2, producer_epoch=0), 1, 7)[4:]
+    with pytest.raises(ProtocolError, match=r"^InitProducerIdResponse v1: producer_id=-2 is out of range"):
+        decode_response(InitProducerIdResponse, 1, payload)

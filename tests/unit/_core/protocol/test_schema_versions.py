@@ -87,3 +87,8 @@ def test_finalized_features_are_empty_by_default() -> None:
 
 def test_offered_versions_are_readable() -> None:
     assert ApiVersionTable({0: (0, 13)}).offered == {0: (0, 13)}
+
+
+def test_node_is_unchecked_by_default() -> None:
+    assert ApiVersionTable({}).is_node_checked is False
+    assert ApiVersionTable({}, is_node_checked=True).is_node_checked is True
