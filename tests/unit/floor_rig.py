@@ -65,12 +65,14 @@ class Witness:
 
     def __init__(self) -> None:
         self.delivered_batches: list[tuple[Batch, int, int]] = []
+        self.delivered_at: list[float] = []
         self.failures: list[tuple[Batch, int, Failure]] = []
         self.retried_batches: list[Batch] = []
         self.split_batches: list[Batch] = []
 
     def delivered(self, batch: Batch, base_offset: int, log_append_time_ms: int, now: float) -> None:
         self.delivered_batches.append((batch, base_offset, log_append_time_ms))
+        self.delivered_at.append(now)
 
     def failed(self, batch: Batch, records: Records, failure: Failure) -> None:
         self.failures.append((batch, len(records), failure))
@@ -92,6 +94,7 @@ class FloorRig:
         identified: bool = True,
         identities: IdentityKeeper | None = None,
         records: Callable[[], Records] = RecordColumns,
+        passes_refusals: bool = False,
         **settings: Any,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -112,7 +115,9 @@ class FloorRig:
             records=records,
         )
         self.witness = Witness()
-        self.completion = BatchCompletion(self.accumulator, observer=self.witness)
+        self.completion = BatchCompletion(
+            self.accumulator, observer=self.witness, passes_refusals=passes_refusals
+        )
         if partitions:
             self.learn(TOPIC, *[NODE] * partitions)
 

@@ -37,7 +37,6 @@ from aioproducer._core.sender.requests import (
     Unencodable,
     decoder_for,
     largest_request,
-    still_in_flight,
     version_for,
 )
 from aioproducer._core.settings import SenderSettings
@@ -244,7 +243,7 @@ class Sender:
             else:
                 if failed := self._encoder.encode_all(batches):
                     self._fail_unencodable(failed)
-                    batches = still_in_flight(batches)
+                    batches = _still_in_flight(batches)
                 self._write(connection, node_id, batches, now)
             if node_id not in self._schedule.waiting or connection.closed:  # the write lost the connection
                 break
@@ -310,7 +309,7 @@ class Sender:
             stays = may_write and self._accumulator.leader(batch) == connection.node_id
             if not stays and batch.state is BatchState.IN_FLIGHT:
                 self._completion.give_back(batch)
-        self._write(connection, connection.node_id, still_in_flight(batches), self._loop.time())
+        self._write(connection, connection.node_id, _still_in_flight(batches), self._loop.time())
 
     def _fail_unencodable(self, failed: Unencodable) -> None:
         for batch, error in failed:
@@ -454,6 +453,11 @@ class Sender:
         for batch in tuple(self._accumulator.unresolved):
             if batch.ready and batch.sequence is None and batch.state in (BatchState.OPEN, BatchState.SEALED):
                 self._completion.fail(batch, failure_without_producer_id(batch, error))
+
+
+def _still_in_flight(batches: Sequence[Batch]) -> list[Batch]:
+    """Return the *batches* that are still in flight; the other batches have failed or were queued again."""
+    return [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
 
 
 def _as_bug(error: BaseException) -> BaseException:

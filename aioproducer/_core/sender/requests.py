@@ -167,11 +167,6 @@ class Encoder:
         return _request(transactional_id, acks, timeout_ms, data)
 
 
-def still_in_flight(batches: Sequence[Batch]) -> list[Batch]:
-    """Return the *batches* that are still in flight; the other batches have failed or were queued again."""
-    return [batch for batch in batches if batch.state is BatchState.IN_FLIGHT]
-
-
 def largest_request(
     batching: BatchingSettings, settings: SenderSettings, in_flight: int, written: int
 ) -> int:
@@ -208,8 +203,8 @@ def version_for(
         *codec*: brokers before 2.1 lack zstd and answer UNKNOWN_SERVER_ERROR (KIP-110).
     """
     for topic in request.topic_data:
-        if (topic.topic_id == NO_TOPIC_ID or request.acks == 0) and (at_most is None or at_most > BY_NAME):
-            at_most = BY_NAME
+        if topic.topic_id == NO_TOPIC_ID or request.acks == 0:
+            at_most = BY_NAME if at_most is None else min(at_most, BY_NAME)
     version = versions.pick(ProduceRequest, at_most)
     if version < ZSTD_FROM and codec is Codec.ZSTD:
         *others, last = (each for each in Codec if each is not codec)

@@ -27,8 +27,9 @@ class Rig(FloorRig):
         retries: int = 2**31 - 1,
         idempotent: bool = True,
         transactional_id: str | None = None,
+        passes_refusals: bool = False,
     ) -> None:
-        super().__init__(partitions=partitions, idempotent=idempotent)
+        super().__init__(partitions=partitions, idempotent=idempotent, passes_refusals=passes_refusals)
         self.connection = FakeConnection()
         settings = sender_settings(retries=retries, transactional_id=transactional_id)
         self.handler = ResponseHandler(settings, self.completion, self.updater.real)

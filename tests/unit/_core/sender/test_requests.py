@@ -19,7 +19,7 @@ from aioproducer._core.protocol.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from aioproducer._core.protocol.schema import ApiVersionTable, encode_response
+from aioproducer._core.protocol.schema import ApiVersionTable, decode_response, encode_response
 from aioproducer._core.protocol.types import NO_TOPIC_ID
 from aioproducer._core.records.compression import Codec, Compress
 from aioproducer._core.records.decode import DecodedBatch, decode_batches
@@ -32,7 +32,7 @@ from aioproducer._core.sender.requests import (
     largest_request,
     version_for,
 )
-from aioproducer.errors import UnsupportedVersion
+from aioproducer.errors import UnsupportedCompressionType, UnsupportedVersion
 from tests.cases import for_each
 from tests.unit.floor_rig import FloorRig, batching_settings, sender_settings
 
@@ -86,7 +86,7 @@ class TestEncode:
         Encoder(sender_settings(codec=Codec.GZIP, compression_level=3))
         assert asked == [(Codec.GZIP, 3, False), (Codec.GZIP, 3, True)]
 
-    @pytest.mark.parametrize(("size", "small"), [(1_000, True), (10_000, False)])
+    @pytest.mark.parametrize(("size", "small"), [(2 * 8_192 - 1, True), (2 * 8_192, False)])
     async def test_small_records_have_their_own_compressor(
         self, monkeypatch: pytest.MonkeyPatch, size: int, small: bool
     ) -> None:
@@ -100,7 +100,8 @@ class TestEncode:
             return compress
 
         monkeypatch.setattr(requests, "compressor", made)
-        batch, _ = FloorRig(batch_bytes=1 << 16).sent(bytes(size), bytes(size))
+        batch, _ = FloorRig().sent(b"a", b"b")
+        batch.size = size
         Encoder(sender_settings(codec=Codec.ZSTD)).encode(batch)
         assert used == [small]
 
@@ -302,6 +303,19 @@ class TestVersions:
         request.acks = 0
         assert version_for(request, ApiVersionTable({0: (3, BY_NAME + 1)}), None) == BY_NAME
 
+    @for_each(("codec", "lowest"), [(Codec.ZSTD, 7), (Codec.GZIP, 6)])
+    def test_codec_is_sent_from_its_first_version(self, codec: Codec, lowest: int) -> None:
+        versions = ApiVersionTable({0: (3, lowest)})
+        assert version_for(self.request(ID), versions, None, codec) == lowest
+
+    def test_broker_without_zstd_refuses_it(self) -> None:
+        with pytest.raises(UnsupportedCompressionType) as refused:
+            version_for(self.request(ID), ApiVersionTable({0: (3, 6)}), None, Codec.ZSTD)
+        assert str(refused.value) == (
+            "not sent: zstd needs Kafka 2.1, and the broker supports Produce up to version 6, not 7;"
+            " set compression_type to none, gzip, snappy or lz4"
+        )
+
     def test_version_by_name_is_used_if_the_broker_lacks_ids(self) -> None:
         assert version_for(self.request(ID), ApiVersionTable({0: (3, 9)}), None) == 9
 
@@ -315,6 +329,9 @@ class TestVersions:
         payload = self.answer(request, version, error_code=6)
         decoded, surplus = decoder_for(request, version)(ProduceResponse, version, payload + b"?")
         assert ([topic.name for topic in decoded.responses], surplus) == (["topic-0", "topic-1"], 1)
+
+    def test_answers_before_flexible_versions_are_decoded_whole(self) -> None:
+        assert decoder_for(self.request(ID), FLEXIBLE - 1) is decode_response
 
     @pytest.mark.parametrize("version", [FLEXIBLE, BY_NAME, BY_NAME + 1])
     def test_acknowledgements_have_names_in_any_version(self, version: int) -> None:

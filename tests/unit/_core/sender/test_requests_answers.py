@@ -4,8 +4,15 @@ import pytest
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.logfmt import LONGEST_TEXT
 from aioproducer._core.metadata.snapshot import Broker, LeaderHint
-from aioproducer._core.protocol.produce import NodeEndpoint, ProduceResponse, TopicProduceResponse
+from aioproducer._core.protocol.produce import (
+    BaseOffsets,
+    NodeEndpoint,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
 from aioproducer.errors import (
     BrokerError,
     ConnectionFailed,
@@ -52,11 +59,19 @@ class TestDelivered:
         assert rig.connection.closed_for is None
 
     @in_virtual_time
+    async def test_delivery_has_the_time_of_the_read(self) -> None:
+        rig = Rig()
+        batch, _ = rig.sent()
+        rig.handler.take(rig.connection.real, [batch], BaseOffsets(0, {(TOPIC, 0): (7, -1)}), 2.5)
+        assert rig.witness.delivered_at == [2.5]
+
+    @in_virtual_time
     async def test_duplicate_is_delivered_at_an_unknown_offset(self) -> None:
         rig = Rig()
         batch, futures = rig.sent(b"a", b"b")
         rig.refuse(batch, DuplicateSequenceNumber)
         assert [future.result().offset for future in futures] == [-1, -1]
+        assert rig.witness.delivered_batches == [(batch, -1, -1)]
 
     @in_virtual_time
     async def test_partitions_have_their_own_outcomes(self) -> None:
@@ -165,15 +180,35 @@ class TestNonsense:
             assert (batch.state, batch.last_error) == (BatchState.BACKOFF, error)
             assert batch.persistence.in_doubt
 
+    @for_each(
+        ("answers", "unrequested"),
+        [
+            ([accepted(0, 8)], "orders-8"),
+            ([refused(NotLeaderOrFollower, 9, leader=(2, 5))], "orders-9"),
+            ([accepted(0, 8), refused(NotEnoughReplicas, 9)], "orders-8, orders-9"),
+        ],
+    )
     @in_virtual_time
-    async def test_answer_that_was_not_requested_closes_the_connection(self) -> None:
+    async def test_answer_that_was_not_requested_closes_the_connection(
+        self, answers: list[PartitionProduceResponse], unrequested: str
+    ) -> None:
         rig = Rig()
         batch, [future] = rig.sent()
-        rig.take([batch], accepted(0, 0), accepted(0, 8), refused(NotEnoughReplicas, 9))
+        rig.take([batch], accepted(0, 0), *answers)
         assert future.result().offset == 0
         assert str(rig.connection.closed_for) == (
-            "answer to Produce: missing nothing, not requested orders-8, orders-9"
+            f"answer to Produce: missing nothing, not requested {unrequested}"
         )
+        assert (rig.updater.hints, rig.updater.doubted) == ([], []), "such an answer is not trusted"
+
+    @in_virtual_time
+    async def test_error_shows_the_start_of_a_long_hostile_answer(self) -> None:
+        rig = Rig()
+        batch, _ = rig.sent()
+        topic = TopicProduceResponse(name="x" * 100_000, partition_responses=[accepted()])
+        rig.handler.take(rig.connection.real, [batch], ProduceResponse(responses=[topic]))
+        shown = f"{'x' * LONGEST_TEXT}… (100,002 characters)"
+        assert str(rig.connection.closed_for) == f"answer to Produce: missing orders-0, not requested {shown}"
 
     @in_virtual_time
     async def test_acknowledgement_not_requested_closes_the_connection(self) -> None:

@@ -196,6 +196,17 @@ class TestSeveralInDoubt:
         assert futures[3].result().offset == 11
 
     @in_virtual_time
+    async def test_other_failure_leaves_the_batches_in_doubt(self) -> None:
+        rig = Rig()
+        [_, second, gone, last], futures = await self.denied(rig, 4)
+        assert await resent(rig) is last
+        rig.refuse(last, OutOfOrderSequenceNumber)
+        for batch in (gone, second):
+            assert await resent(rig) is batch
+            rig.refuse(batch, TopicAuthorizationFailed)
+        assert [future.done() for future in futures] == [False, True, True, False]
+
+    @in_virtual_time
     async def test_batch_at_offset_without_room_proves_nothing(self) -> None:
         """The topic was recreated between two answers, so the leader accepts any first batch."""
         rig = Rig()

@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.idempotence import REFUSALS_AS_PROOF
+from aioproducer._core.protocol.produce import ProduceResponse, TopicProduceResponse
 from aioproducer._core.sender.outcomes import PROBABLY_IN_THE_LOG
 from aioproducer.errors import (
     BrokerError,
@@ -168,6 +169,8 @@ class TestFailed:
         assert first.__cause__ is second.__cause__  # type: ignore[union-attr]
         assert str(first) == f"{SENT_ONCE}: not for you"
         assert not first.possibly_persisted
+        [(_, records, failure)] = rig.witness.failures
+        assert (records, failure.of_record) == (2, False)
 
     @in_virtual_time
     async def test_error_without_a_broker_message_has_its_docstring(self) -> None:
@@ -195,6 +198,7 @@ class TestFailed:
         assert [type(each) for each in failures] == [InvalidRecord, type(None), type(None), InvalidRecord]
         assert str(failures[0]) == f"{SENT_ONCE}: no key"
         assert str(failures[3]) == f"{SENT_ONCE}: bad"
+        assert [failure.of_record for *_, failure in rig.witness.failures] == [True, True]
         rest = rig.resend()
         assert rest.columns.values == [b"b", b"c"]
         rig.take([rest], accepted(3))
@@ -209,6 +213,14 @@ class TestFailed:
             f"{SENT_ONCE}: no key",
             f"{SENT_ONCE}: bad",
         ]
+
+    @in_virtual_time
+    async def test_transaction_may_continue_without_a_refused_record(self) -> None:
+        rig = Rig(transactional_id="tx", passes_refusals=True)
+        batch, futures = rig.sent(b"a", b"b")
+        rig.take([batch], refused(InvalidRecord, message="bad", records={0: "no key"}))
+        assert [future.done() for future in futures] == [True, False]
+        assert rig.resend().columns.values == [b"b"]
 
     @in_virtual_time
     async def test_half_of_an_uncertain_batch_fails_at_a_sequence_error(self) -> None:
@@ -255,6 +267,27 @@ class TestTakenApart:
         assert before is not None
         assert batch.sequence is not None
         assert batch.sequence.identity.epoch == before.identity.epoch + 1
+
+    @pytest.mark.parametrize("kind", [MessageTooLarge, OutOfOrderSequenceNumber])
+    @in_virtual_time
+    async def test_refused_batches_are_logged_by_topic(
+        self, kind: type[BrokerError], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        rig = Rig(partitions=2)
+        audit = rig.learn("audit", NODE)
+        for number in range(2):
+            rig.fill(b"a", b"b", partition=number)
+            _ = rig.accumulator.append(audit, audit[0], b"a", None, (), 1, 20, rig.receipts)
+        topics = {TOPIC: [refused(kind, 0), refused(kind, 1)], "audit": [refused(kind, 0)]}
+        responses = [TopicProduceResponse(name=name, partition_responses=of) for name, of in topics.items()]
+        rig.handler.take(rig.connection.real, rig.drain(), ProduceResponse(responses=responses))
+        levels = {each.getMessage().split()[1]: each.levelname for each in caplog.records}
+        assert levels == {
+            "partition=audit-0": "WARNING",
+            f"partition={TOPIC}-0": "WARNING",
+            f"partition={TOPIC}-1": "DEBUG",
+        }
 
     @in_virtual_time
     async def test_batch_out_of_order_behind_a_retry_keeps_its_sequence(self) -> None:
