@@ -27,6 +27,7 @@ class Call:
     answer: Callable[[Any], None]
     version: int | None
     """Which one is asked for; None for the highest that both know."""
+    decode: Decode
 
 
 class FakeConnection:
@@ -38,7 +39,7 @@ class FakeConnection:
         self.last_used = 0.0
         self.calls: list[Call] = []
         self.asked_in: list[int | None] = []
-        """The version of each call there was."""
+        """The version of each request there was."""
         self.unanswered: list[Any] = []
         """Requests that no answer is expected to."""
         self.error: ProducerError | None = None
@@ -75,12 +76,13 @@ class FakeConnection:
         now: float | None = None,
     ) -> None:
         self._check()
-        self.calls.append(Call(request, on_answer, version))
+        self.calls.append(Call(request, on_answer, version, decode))
         self.asked_in.append(version)
 
     def write_only(self, request: Any, *, version: int | None = None) -> None:
         self._check()
         self.unanswered.append(request)
+        self.asked_in.append(version)
         self.full = True
 
     async def drain(self) -> None:
@@ -111,9 +113,9 @@ class FakeConnection:
         if self.error is not None:
             raise self.error
 
-    def answer(self, answer: Any) -> None:
+    def answer(self, answer: Any, *, read_s_ago: float = 0.0) -> None:
         """Answer the oldest call, as when it is read."""
-        self.is_reading, self.read_at = True, asyncio.get_running_loop().time()
+        self.is_reading, self.read_at = True, asyncio.get_running_loop().time() - read_s_ago
         try:
             self.calls.pop(0).answer(answer)
         finally:

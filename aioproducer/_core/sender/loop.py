@@ -89,7 +89,7 @@ class Sender:
         self._tracks_busy_nodes = accumulator.settings.linger_is_adaptive
         self._compresses = settings.codec is not Codec.NONE
         self._most_in_flight = settings.in_flight_limit
-        self._first_bytes = largest_request(accumulator.settings, settings, 0, 0)
+        self._first_bytes = largest_request(accumulator.settings, settings)
         """Maximum size of a request to a node without requests in flight, in bytes."""
         self._answers = ResponseHandler(settings, completion, updater)
         self._loop = asyncio.get_running_loop()

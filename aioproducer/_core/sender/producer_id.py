@@ -38,14 +38,14 @@ class ProducerIdRequester:
         on_identity: Callable[[], None],
         on_refused: Callable[[ProducerError], None],
         wake: Callable[[], None],
-        limits: LogLimits | None = None,
+        limits: LogLimits,
     ) -> None:
         self._identities = identities
         self._backoff = backoff
         self._on_identity = on_identity
         self._on_refused = on_refused
         self._wake = wake
-        self._limits = limits or LogLimits()
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
         self._failures = 0
         self.last_error: ProducerError | None = None

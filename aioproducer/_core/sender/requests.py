@@ -168,7 +168,7 @@ class Encoder:
 
 
 def largest_request(
-    batching: BatchingSettings, settings: SenderSettings, in_flight: int, written: int
+    batching: BatchingSettings, settings: SenderSettings, in_flight: int = 0, written: int = 0
 ) -> int:
     """Return the maximum size of the next request, in bytes.
 

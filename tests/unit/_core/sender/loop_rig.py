@@ -94,7 +94,7 @@ class Rig(FloorRig):
             for call in self.connection.calls
         ]
 
-    def accept(self, *partitions: int, base_offset: int = 0) -> None:
+    def accept(self, *partitions: int, base_offset: int = 0, read_s_ago: float = 0.0) -> None:
         """Acknowledge the oldest request."""
         self.connection.answer(
             ProduceResponse(
@@ -107,7 +107,8 @@ class Rig(FloorRig):
                         ],
                     )
                 ]
-            )
+            ),
+            read_s_ago=read_s_ago,
         )
 
 

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
 
 from aioproducer._core.batching.batch import RecordFuture
 from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.protocol.produce import (
+    BY_NAME,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+from aioproducer._core.protocol.schema import encode_response
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.sender.requests import Encoder, ResponseHandler
 from aioproducer.errors import DeliveryTimeout, TimeoutReason
@@ -14,7 +22,7 @@ from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
 from tests.fakes import FakeConnection
 from tests.unit._core.sender.loop_rig import LARGE, LINGER_S, Rig, Thread, advance
-from tests.unit.floor_rig import NODE, lost, settle
+from tests.unit.floor_rig import NODE, TOPIC, lost, settle
 
 
 class TestSendTimes:
@@ -90,6 +98,22 @@ class TestSendTimes:
                 rig.fill(b"%d" % partition * 60, partition=partition)
             await advance(LINGER_S)
             assert rig.sent_values() == expected
+
+    @in_virtual_time
+    async def test_responses_with_topic_ids_are_decoded_with_names(self) -> None:
+        async with Rig() as rig:
+            rig.accumulator.update_topic(TOPIC, [NODE], b"i" * 16)
+            rig.fill()
+            await advance(LINGER_S)
+            [call] = rig.connection.calls
+            assert call.version == BY_NAME + 1
+            topic = TopicProduceResponse(
+                topic_id=b"i" * 16,
+                partition_responses=[PartitionProduceResponse(index=0, error_code=6, base_offset=-1)],
+            )
+            payload = bytes(encode_response(ProduceResponse(responses=[topic]), call.version, 1)[4:])
+            decoded, _ = call.decode(ProduceResponse, call.version, payload)
+            assert decoded.responses[0].name == TOPIC
 
     @in_virtual_time
     async def test_several_partitions_share_a_request(self) -> None:
@@ -186,6 +210,72 @@ class TestWhileTheBrokerIsBusy:
             rig.accept(0)
             await settle()
             assert [b"2"] not in rig.sent_values()
+
+
+class TestObstacles:
+    """The reasons of timeouts, from the state of the sender."""
+
+    @in_virtual_time
+    async def test_requests_in_flight_are_counted(self) -> None:
+        async with Rig(partitions=2, max_in_flight=1) as rig:
+            rig.fill()
+            await advance(LINGER_S)
+            waits = rig.fill(partition=1)
+            await advance(LINGER_S)
+            obstacle = rig.sender.obstacles.of(waits)
+            assert obstacle.reason is TimeoutReason.IN_FLIGHT_LIMIT
+            assert obstacle.text.startswith("1 request is in flight to node 1, the limit")
+
+    @in_virtual_time
+    async def test_error_of_the_producer_id_is_named(self) -> None:
+        async with Rig(identified=False) as rig:
+            waits = rig.fill()
+            rig.connection.answer(cause := lost())
+            await advance(LINGER_S)
+            assert rig.sender.obstacles.of(waits).cause is cause
+
+    @in_virtual_time
+    async def test_producer_without_connected_brokers_is_connecting(self) -> None:
+        async with Rig(identified=False, connected=()) as rig:
+            waits = rig.fill()
+            await advance(LINGER_S)
+            assert rig.sender.obstacles.of(waits).reason is TimeoutReason.CONNECTING
+
+
+class TestLog:
+    """Nodes with batches that are not sent yet."""
+
+    @staticmethod
+    def waiting(caplog: pytest.LogCaptureFixture) -> set[str]:
+        return {each for each in caplog.messages if each.startswith("node.waiting")}
+
+    @in_virtual_time
+    async def test_missing_connection_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        async with Rig(connected=()) as rig:
+            rig.fill()
+            await advance(LINGER_S)
+            assert self.waiting(caplog) == {"node.waiting node_id=1 reason=connecting"}
+
+    @in_virtual_time
+    async def test_throttle_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        async with Rig(batching={"linger_s": 0.0}) as rig:
+            await advance(1)
+            rig.connection.throttled_until = 3.0
+            rig.fill()
+            await settle()
+            assert self.waiting(caplog) == {"node.waiting node_id=1 reason=throttled for_s=2.000"}
+
+    @in_virtual_time
+    async def test_limit_of_requests_in_flight_is_logged(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG)
+        async with Rig(partitions=2, max_in_flight=1) as rig:
+            rig.fill()
+            await advance(LINGER_S)
+            rig.fill(partition=1)
+            await advance(LINGER_S)
+            assert self.waiting(caplog) == {"node.waiting node_id=1 reason=in_flight_limit"}
 
 
 class TestEnd:

@@ -164,6 +164,19 @@ class TestCompression:
             assert NODE not in rig.accumulator.schedule.busy
             assert follower.ready
 
+    @in_virtual_time
+    async def test_adaptive_linger_ends_when_a_prepared_request_fails(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP, partitions=2, batching={"linger_is_adaptive": True}) as rig:
+            spoil(rig.fill(LARGE))
+            await settle()
+            rig.fill(b"small", partition=1)
+            await thread.ends(rig)
+            assert rig.sent_values() == [[b"small"]]
+            assert rig.loop.time() == 0
+
     @pytest.mark.parametrize(("max_in_flight", "requests"), [(3, [1, 3, 3]), (2, [1, 3]), (1, [10])])
     @in_virtual_time
     async def test_busy_broker_gets_small_requests(

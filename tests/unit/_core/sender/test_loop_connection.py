@@ -29,11 +29,11 @@ class TestWithoutConnection:
     @in_virtual_time
     async def test_sender_reconnects_when_the_backoff_is_over(self) -> None:
         async with Rig(connected=()) as rig:
-            rig.pool.backing_off_until[NODE] = 1.0
+            rig.pool.backing_off_until[NODE] = 0.5
             rig.fill()
             await advance(LINGER_S)
             tried = len(rig.pool.wanted)
-            await advance(0.9)
+            await advance(0.4)
             assert len(rig.pool.wanted) == tried
             rig.pool.backing_off_until.clear()
             await advance(0.1)
@@ -89,9 +89,9 @@ class TestWithoutConnection:
     async def test_refused_login_is_retried_after_its_backoff(self) -> None:
         async with Rig(connected=()) as rig:
             rig.pool.refused[NODE] = RefusedLogins(AuthenticationFailed("wrong password"), 0.0)
-            rig.pool.backing_off_until[NODE] = 1.0
+            rig.pool.backing_off_until[NODE] = 0.5
             rig.fill()
-            await advance(0.9)
+            await advance(0.4)
             tried = len(rig.pool.wanted)
             rig.pool.backing_off_until.clear()
             await advance(0.1)
@@ -181,6 +181,21 @@ class TestWithoutConnection:
             assert isinstance(error, UnsupportedVersion)
             assert str(error).startswith("orders-0 at b1:9092 (node 1), ")
             assert not error.possibly_persisted
+
+    @in_virtual_time
+    async def test_closed_connection_of_a_full_broker_is_replaced(self) -> None:
+        batching = {"linger_s": 0.0, "linger_is_adaptive": True}
+        async with Rig(partitions=2, max_in_flight=1, batching=batching) as rig:
+            rig.fill()
+            await settle()
+            rig.fill(b"waits", partition=1)
+            await settle()
+            assert rig.pool.wanted == []
+            rig.connection.close(lost())
+            await settle()
+            assert rig.pool.wanted == [(NODE, Address("b1", 9092))]
+            assert rig.accumulator.latencies[NODE].is_idle
+            assert rig.loop.time() == 0
 
 
 class TestConnected:

@@ -51,6 +51,23 @@ class TestIdentity:
             assert rig.pool.wanted == []
 
     @in_virtual_time
+    async def test_throttling_broker_is_asked_after_its_throttle(self) -> None:
+        rig = Rig(identified=False)
+        rig.connection.throttled_until = 3.0
+        async with rig:
+            await advance(2.9)
+            assert (rig.connection.calls, rig.pool.wanted) == ([], [])
+            await advance(0.1)
+            assert len(rig.connection.calls) == 1
+
+    @in_virtual_time
+    async def test_connected_leader_without_producer_id_is_not_dialled(self) -> None:
+        async with Rig(identified=False) as rig:
+            rig.fill()
+            await advance(LINGER_S)
+            assert rig.pool.wanted == []
+
+    @in_virtual_time
     async def test_brokers_are_dialled_one_after_the_other(self) -> None:
         async with Rig(identified=False, connected=()) as rig:
             rig.updater.knows(TOPIC, 1, nodes=(1, 2, 3))
@@ -90,6 +107,7 @@ class TestIdentity:
             await advance(0.1)
             assert len(rig.connection.calls) == 1
             assert not future.done()
+            assert rig.completion.limits.over("producer_id.failed", "", "limits of the producer are used")
 
     @in_virtual_time
     async def test_refusal_fails_only_ready_batches(self) -> None:

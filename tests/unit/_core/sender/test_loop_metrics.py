@@ -79,6 +79,15 @@ async def test_answer_is_counted_with_latency_and_throttle_time() -> None:
 
 
 @in_virtual_time
+async def test_records_are_delivered_at_the_time_of_the_read() -> None:
+    async with Rig() as rig:
+        rig.fill()
+        await advance(LINGER_S + 1)
+        rig.accept(read_s_ago=0.25)
+        assert rig.witness.delivered_at == [rig.loop.time() - 0.25]
+
+
+@in_virtual_time
 async def test_lost_connection_counts_no_answer_and_retries_recount() -> None:
     async with Rig() as rig:
         rig.fill(b"a", b"b")

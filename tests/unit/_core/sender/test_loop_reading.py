@@ -104,6 +104,24 @@ async def test_sender_does_not_run_if_tasks_send_no_more(turns: list[str | None]
 
 
 @in_virtual_time
+async def test_ring_of_a_resumed_task_runs_the_sender_at_once(turns: list[str | None]) -> None:
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+
+        async def send_and_ring() -> None:
+            await office.send(b"a")
+            rig.wakeup.ring()
+
+        sending = asyncio.create_task(send_and_ring())
+        await settle()
+        turns.clear()
+        office.from_the_transport()
+        await sending
+        await settle()
+        assert turns == [None]
+
+
+@in_virtual_time
 async def test_batch_that_waited_for_an_answer_is_sent_immediately(turns: list[str | None]) -> None:
     async with Rig(max_in_flight=1, partitions=2, batching={"linger_s": 0.0, "max_in_flight": 1}) as rig:
         office = Office(rig)

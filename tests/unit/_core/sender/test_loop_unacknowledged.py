@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.protocol.produce import BY_NAME
 from aioproducer.testing import in_virtual_time
 from tests.unit._core.sender.loop_rig import LINGER_S, Rig, advance
 from tests.unit.floor_rig import lost, settle
@@ -18,6 +19,7 @@ class TestUnacknowledged:
             assert rig.witness.delivered_batches[0][1:] == (-1, -1)
             [request] = rig.connection.unanswered
             assert request.acks == 0
+            assert rig.connection.asked_in == [BY_NAME]
 
     @in_virtual_time
     async def test_next_batch_is_sent_when_the_socket_has_drained(self) -> None:

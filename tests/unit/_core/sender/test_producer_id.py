@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.idempotence import IdentityKeeper, ProducerIdentity
+from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata.metadata_source import ANSWER_TIMEOUT_S, CONNECT_STAGGER_S
 from aioproducer._core.metadata.refresh_schedule import SHORTEST_PAUSE_S
 from aioproducer._core.protocol.produce import InitProducerIdResponse
@@ -37,6 +38,7 @@ class Asker:
             on_identity=self._on_identity,
             on_refused=self.refusals.append,
             wake=self._wake,
+            limits=LogLimits(),
         )
 
     def _on_identity(self) -> None:
