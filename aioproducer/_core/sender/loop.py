@@ -235,7 +235,7 @@ class Sender:
                 written, batching = in_flight - len(preparing), self._accumulator.settings
                 max_bytes = largest_request(batching, self._settings, in_flight, written)
             batches = self._schedule.drain(node_id, now, max_bytes)
-            if not batches:  # the ready batches have expired
+            if not batches:  # the ready batches may no longer be sent, for example without a producer id
                 break
             leaves_loop = self._compresses and self._encoder.leaves_loop(batches)
             if preparing or self._acks == 0 or leaves_loop:

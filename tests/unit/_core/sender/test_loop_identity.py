@@ -25,6 +25,21 @@ class TestIdentity:
             assert batch.sequence.identity == (5, 0)
 
     @in_virtual_time
+    async def test_ready_batch_waits_for_a_new_producer_id(self) -> None:
+        async with Rig(connected=()) as rig:
+            rig.fill(b"a")
+            await advance(LINGER_S)
+            rig.identities.leave_cluster()
+            rig.pool.connections[NODE] = FakeConnection()
+            rig.wakeup.ring()
+            await settle()
+            [asked] = rig.connection.calls
+            assert isinstance(asked.request, InitProducerIdRequest)
+            rig.connection.answer(InitProducerIdResponse(error_code=0, producer_id=5, producer_epoch=0))
+            await settle()
+            assert rig.sent_values() == [[b"a"]]
+
+    @in_virtual_time
     async def test_producer_id_is_not_requested_without_idempotence(self) -> None:
         async with Rig(identified=False, idempotent=False) as rig:
             rig.fill(b"a")
