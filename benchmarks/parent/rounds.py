@@ -16,6 +16,8 @@ OVERHEAD_S: Final = 1.3
 """Overhead of a run in seconds: process start, topic creation, check of the record count."""
 FIXED_S: Final = {Work.COLD: 6.0, Work.MEMORY: 10.0, Work.SCALE: 40.0}
 """Duration of workloads that ignore `--seconds`, in seconds."""
+MORE_ROUNDS: Final = 2
+"""Additional rounds of windows at default settings: the rate of confluent-kafka's `produce` varies most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ def plan(
     for row in rows:
         taking_part = [client for client in row.clients if client in clients]
         estimate_s = estimate(row, seconds)
-        for number in range(rounds_of(row, rounds)):
+        for number in range(rounds_of(row, rounds, tuning)):
             steps += [
                 Step(row, client, number, estimate_s, tuning, options(row, client)) for client in taking_part
             ]
@@ -69,9 +71,12 @@ def estimate(row: Row, seconds: float) -> float:
     return FIXED_S.get(row.work, row.settings.warm_up_s + seconds * row.lasts) + OVERHEAD_S
 
 
-def rounds_of(row: Row, rounds: int) -> int:
+def rounds_of(row: Row, rounds: int, tuning: Tuning) -> int:
     """Return the number of rounds of a row: one if a run is long and its results vary little."""
-    return 1 if row.work in {Work.SCALE, Work.MEMORY} else rounds
+    if row.work in {Work.SCALE, Work.MEMORY}:
+        return 1
+    is_headline = row.work is Work.FIRE and tuning is Tuning.DEFAULTS
+    return rounds + MORE_ROUNDS if is_headline and rounds > 1 else rounds
 
 
 def run_steps(

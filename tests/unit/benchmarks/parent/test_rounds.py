@@ -4,6 +4,7 @@ from benchmarks.clients import CLIENTS
 from benchmarks.figures import Run
 from benchmarks.parent.rounds import OVERHEAD_S, Step, plan, run_steps
 from benchmarks.parent.topics import MissingRecordsError
+from benchmarks.settings import Tuning
 from benchmarks.table import ROWS
 
 CLOSED = ROWS["closed"]
@@ -28,6 +29,21 @@ def test_plan_includes_only_the_requested_clients() -> None:
 def test_deterministic_long_row_is_run_once() -> None:
     assert len(plan([ROWS["scale-topics-all"]], CLIENTS, rounds=3, seconds=1)) == 1
     assert len(plan([ROWS["memory"]], CLIENTS, rounds=3, seconds=1)) == 2
+
+
+def test_windows_at_default_settings_have_two_more_rounds() -> None:
+    fire = ROWS["fire-headers"]
+    rounds = {
+        (tuning, rounds): len(plan([fire], ["aioproducer"], rounds, seconds=1, tuning=tuning))
+        for tuning in (Tuning.DEFAULTS, Tuning.EQUAL)
+        for rounds in (1, 3)
+    }
+    assert rounds == {
+        (Tuning.DEFAULTS, 1): 1,
+        (Tuning.DEFAULTS, 3): 5,
+        (Tuning.EQUAL, 1): 1,
+        (Tuning.EQUAL, 3): 3,
+    }
 
 
 def test_estimate_follows_the_seconds() -> None:
