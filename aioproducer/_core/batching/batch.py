@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import inf
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 
 from aioproducer._core.acceleration import BatchFields, new_tuple, untracking
 from aioproducer._core.batching.batch_state import RESOLVED, After, BatchEvent, BatchState
@@ -311,7 +311,7 @@ class Batch(BatchFields):
     def drop_waiters(self) -> None:
         """Drop the settled waiters, so a traceback that leads to the batch keeps no task alive."""
         self.stretches = []
-        self.kind = self.plain_kind = self.last = None
+        self._end_stretch()
 
     def _end_stretch(self) -> None:
         self.kind = self.plain_kind = self.last = None
@@ -389,10 +389,10 @@ class Batch(BatchFields):
         return self.held - before
 
     def trim(self) -> int:
-        """Release the spare capacity of the buffer, and return the number of bytes released."""
-        if self.held - self.size <= self.held // 4 or isinstance(self.columns, RecordColumns):
+        """Release the spare capacity of a buffer, and return the number of bytes released; columns hold none."""
+        if self.held - self.size <= self.held // 4:
             return 0
-        before, self.held = self.held, cast("Any", self.columns).trim()
+        before, self.held = self.held, self.columns.trim()
         return before - self.held
 
     def take_waiters(self, indices: Sequence[int]) -> list[Waiters]:

@@ -53,7 +53,7 @@ def test_new_batch_is_open_and_empty_and_holds_header_memory() -> None:
     assert len(batch) == 0
     assert batch.size == BATCH_OVERHEAD
     assert batch.stretches == []
-    assert batch.kind is batch.last is None
+    assert batch.kind is batch.plain_kind is batch.last is batch.withdrawn is None
     assert batch.ready is False
     assert (batch.limit, batch.rate) == (0, 1.0), "the defaults"
     assert (batch.sequence, batch.numbered_before) == (None, 0)
@@ -137,10 +137,29 @@ class TestEvents:
         batch.renumber()
         assert batch.sequence is None
 
-    def test_split_batch_has_its_parts_as_successors(self) -> None:
-        batch, parts = batch_in(BatchState.IN_FLIGHT), (batch_in(), batch_in())
+    def test_given_back_batch_counts_no_retry(self) -> None:
+        batch = batch_in(BatchState.IN_FLIGHT)
+        batch.assign_sequence(STAMP, 7)
+        batch.give_back()
+        assert (batch.state, batch.retries, batch.sequence) == (BatchState.BACKOFF, 0, STAMP)
+
+    @in_virtual_time
+    async def test_split_batch_has_successors_and_no_waiters(self) -> None:
+        batch, _, _ = mixed()
+        parts = batch_in(), batch_in()
+        batch.seal()
+        batch.drain()
         batch.split(parts)
         assert batch.successors == parts
+        assert batch.stretches == []
+        assert batch.kind is batch.plain_kind is batch.last is None
+
+    @pytest.mark.parametrize("state", BatchState)
+    @in_virtual_time
+    async def test_abandoned_batch_has_failed_in_any_state(self, state: BatchState) -> None:
+        batch = batch_in(state)
+        batch.abandon()
+        assert (batch.state, batch.successors) == (BatchState.FAILED, ())
 
 
 class TestPersistenceAndErrors:
@@ -203,6 +222,20 @@ class TestPersistenceAndErrors:
         batch.release()
         assert batch.encoded is None
 
+    @in_virtual_time
+    async def test_released_batch_has_no_waiters(self) -> None:
+        batch, _, _ = mixed()
+        batch.release()
+        assert batch.stretches == []
+        assert batch.kind is batch.plain_kind is batch.last is None
+
+    @pytest.mark.parametrize(("rate", "sent"), [(1.0, 61), (0.5, 30), (2.0, 122)])
+    def test_bytes_to_send_are_estimated_until_the_batch_is_encoded(self, rate: float, sent: int) -> None:
+        batch = Batch(batch_in().topic_partition, (5,), 1.0, 121.0, 0, rate)
+        assert (batch.size, batch.bytes_to_send()) == (61, sent)
+        batch.keep_encoded(bytearray(7))
+        assert batch.bytes_to_send() == 7
+
     def test_backoff_is_counted_and_can_only_be_shortened(self) -> None:
         batch = batch_in(BatchState.SEALED)
         batch.back_off(5.0)
@@ -219,6 +252,11 @@ class TestPersistenceAndErrors:
         assert batch.deadline == 121.0
         batch.expire_by(60.0)
         assert batch.deadline == 60.0
+
+    def test_postponed_batch_has_a_later_deadline(self) -> None:
+        batch = batch_in()
+        batch.postpone(130.0)
+        assert batch.deadline == 130.0
 
 
 class TestParts:

@@ -15,7 +15,7 @@ from aioproducer._core.batching.waiters import (
     Waiters,
     acknowledgement_on,
 )
-from aioproducer._core.records.columns import BATCH_OVERHEAD, record_size_bound
+from aioproducer._core.records.columns import BATCH_OVERHEAD, RecordHeaders, record_size_bound
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
@@ -71,6 +71,19 @@ class TestRuns:
         assert isinstance(waiters, FutureWaiters)
         assert waiters == [futures[2]]
         assert batch.take_waiters([]) == []
+
+    @pytest.mark.parametrize(
+        ("key", "headers", "is_plain"), [(None, (), True), (b"k", (), False), (None, HEADERS, False)]
+    )
+    @in_virtual_time
+    async def test_stretch_is_plain_while_no_record_has_key_or_headers(
+        self, key: bytes | None, headers: RecordHeaders, is_plain: bool
+    ) -> None:
+        batch, kind = batch_in(), acknowledgement_on(asyncio.get_running_loop())
+        batch.columns.append(b"v", key, headers, 1)
+        batch.begin_stretch(kind)
+        assert batch.kind is kind
+        assert batch.plain_kind is (kind if is_plain else None)
 
 
 class TestResolving:
@@ -191,9 +204,17 @@ class TestWithdrawing:
         expected = BATCH_OVERHEAD + sum(size for index, size in enumerate(taken) if index not in indices)
         assert batch.size == expected
         batch.repair()
-        assert batch.size == expected
+        assert batch.size == batch.held == expected
         batch.leave_out_withdrawn()
         assert batch.size == expected
+
+    @in_virtual_time
+    async def test_repair_drops_records_without_a_waiter(self) -> None:
+        batch, _, _ = mixed()
+        before = batch.size
+        batch.columns.append(b"interrupted", None, (), 16)
+        batch.repair()
+        assert (len(batch), batch.size, batch.held) == (6, before, before)
 
     @in_virtual_time
     async def test_withdraw_may_remove_all_records(self) -> None:

@@ -9,6 +9,7 @@ from aioproducer._core.batching.waiters import Delivered, Failure
 from aioproducer.errors import DeliveryTimeout
 from aioproducer.testing.virtual_time import in_virtual_time
 from aioproducer.types import RecordMetadata
+from tests.unit._core.batching.batch_rig import batch_in, mixed
 
 TOPIC = "orders"
 LATE = Failure(DeliveryTimeout, "late", possibly_persisted=True)
@@ -121,3 +122,31 @@ class TestCallWaiters:
         assert call.result.failures == failures
         assert call.result.delivered == 0
         assert not waiters.indices_of(call)
+
+    @in_virtual_time
+    async def test_waiters_know_the_place_of_their_first_record(self) -> None:
+        call, (batch, _, _) = send_many(9), mixed()
+        waiters = call.waiters([4, 7], batch)
+        assert (waiters.call, waiters.positions, waiters.batch, waiters.start) == (call, [4, 7], batch, 6)
+        assert list(call.live) == [waiters]
+
+    @pytest.mark.parametrize("outcome", ["delivered", "failed"])
+    @in_virtual_time
+    async def test_settled_waiters_leave_call_and_batch(self, outcome: str) -> None:
+        call = send_many(9)
+        settled, live = call.waiters([4, 7], batch_in()), call.waiters([8], batch_in())
+        if outcome == "delivered":
+            settled.resolve(delivered(7, 8))
+        else:
+            settled.fail(LATE)
+        assert (settled.call, settled.batch, settled.all_waiters_expired) == (None, None, True)
+        assert (live.call, live.all_waiters_expired) == (call, False)
+        assert list(call.live) == [live]
+
+    @in_virtual_time
+    async def test_taken_waiters_replace_the_waiters_of_their_batch(self) -> None:
+        call, batch = send_many(9), batch_in()
+        waiters = call.waiters([4, 7], batch)
+        parts = [waiters.take([0]), waiters.take([1])]
+        assert list(call.live) == parts
+        assert [(part.positions, part.batch) for part in parts] == [([4], batch), ([7], batch)]

@@ -100,3 +100,23 @@ def test_highest_partition_is_the_highest_number_requested(
     partitions: list[int | None] | int | None, highest: int | None
 ) -> None:
     assert replace(BARE, partitions=partitions).highest_partition() == highest
+
+
+def test_rows_are_split_by_partition_in_the_order_of_first_rows() -> None:
+    split = ROWS.by_partition([4, 0, 4])
+    assert list(split) == [4, 0]
+    assert split[4] == ROWS.take([0, 2])
+    assert split[0] == Rows("orders", (1,), (b"b",), (None,), ((),), (20,), (None,), (16,))
+
+
+def test_split_keeps_values_common_to_all_rows() -> None:
+    rows = replace(BARE, partitions=7)
+    split = rows.by_partition([7, 7, 7])
+    assert split == {7: rows.take([0, 1, 2])}
+
+
+def test_split_headers_that_are_columns_stay_columns() -> None:
+    headers = HeaderColumns([HeaderColumn("trace", None, [b"1", b"2", b"3"]), HeaderColumn("type", b"x")], 3)
+    split = replace(BARE, headers=headers).by_partition([0, 1, 0])
+    assert [list(rows.headers or ()) for rows in split.values()] == [[headers[0], headers[2]], [headers[1]]]
+    assert all(isinstance(rows.headers, HeaderColumns) for rows in split.values())

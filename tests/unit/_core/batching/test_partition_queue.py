@@ -15,8 +15,9 @@ def test_str_is_topic_and_partition() -> None:
     assert str(Rig().queue) == "orders-3"
 
 
-def test_leader_is_unknown_at_first() -> None:
-    assert Rig().queue.leader == NO_LEADER
+def test_new_queue_has_no_leader_and_is_not_watched() -> None:
+    queue = Rig().queue
+    assert (queue.leader, queue.is_watched) == (NO_LEADER, False)
 
 
 def test_places_are_given_out_in_order() -> None:
@@ -63,6 +64,11 @@ def test_batch_taken_is_in_flight_with_a_sequence() -> None:
 
 def test_queue_keeps_no_container_when_it_is_idle() -> None:
     rig = Rig()
+    alone = rig.add()
+    line = rig.queue.batches
+    assert rig.take() is alone
+    assert rig.queue.in_flight is line, "the tuple is reused"
+    rig.answered(alone)
     batches = [rig.add() for _ in range(3)]
     assert list(rig.queue.batches) == batches
     for batch in batches:
@@ -323,6 +329,8 @@ def test_partition_gets_a_sequence_once_it_is_admitted() -> None:
     assert rig.queue.next_batch(0.0) is TimeoutReason.TRANSACTION
     keeper.admitted = TopicPartition("orders", 3)
     assert rig.queue.next_batch(0.0) is batch
+    keeper.leave_cluster()
+    assert rig.queue.next_batch(0.0) is TimeoutReason.TRANSACTION, "there is no producer id"
 
 
 class TestAnotherCluster:

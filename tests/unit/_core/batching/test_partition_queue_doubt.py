@@ -204,6 +204,15 @@ def test_batch_is_the_newest_when_a_later_batch_failed_unwritten() -> None:
     assert queue.is_newest(denied)
 
 
+def test_lost_batch_has_no_newer_lost_batch() -> None:
+    queue, (lost_batch,) = doubted(1)
+    deny(lost_batch)
+    queue.note_gone(lost_batch)
+    assert queue.newest_lost_in_doubt == lost_batch.order
+    assert queue.is_newest(lost_batch)
+    assert not queue.is_refused_without_proof(lost_batch)
+
+
 class TestDeniedWithoutProof:
     """The leader may recognise only a batch that was lost, so its denials never rule out earlier batches."""
 
