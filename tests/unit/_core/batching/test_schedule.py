@@ -236,3 +236,30 @@ def test_broker_without_partitions_is_not_waiting() -> None:
     assert floor.schedule.waiting_since(NOW + 99) == []
     floor.update(2)
     assert floor.schedule.waiting_since(NOW + 99) == [2]
+
+
+def test_interrupted_offer_is_made_again() -> None:
+    floor = Floor(1)
+    batch = floor.open()
+    queue = floor.queue(batch)
+    queue.seal(batch)
+    queue.offered_to = 1  # an exception interrupted `offer`
+    floor.schedule.offer(queue, NOW)
+    assert floor.drain() == []
+    floor.schedule.offer_again(queue, NOW)
+    assert floor.drain() == [batch]
+
+
+def test_containers_of_lost_nodes_are_dropped_once_empty() -> None:
+    floor = Floor(1, 2, 3, 4)
+    schedule = floor.schedule
+    for partition in range(4):
+        floor.batch(partition)
+    for partition in range(4):
+        floor.linger(floor.open(partition), NOW + 5)
+    for node_id in (1, 2):
+        assert len(floor.drain(node_id)) == 1
+        schedule.mark_idle(node_id, NOW)
+        floor.drain(node_id)
+    schedule.forget_nodes([1])
+    assert set(schedule._ready) == set(schedule._lingering_for) == {1, 3, 4}

@@ -94,3 +94,12 @@ def test_faster_broker_needs_less_than_half_of_a_long_delay() -> None:
     assert not nodes.latencies.is_faster(4, 3), "as good as any"
     nodes.answer(3, 1.1 * SLOW_S)
     assert nodes.latencies.is_faster(4, 3)
+
+
+def test_estimates_of_lost_nodes_are_dropped_once_they_are_idle() -> None:
+    nodes = Nodes()
+    for node_id in (1, 2, 3):
+        nodes.answer(node_id, 0.5)
+    nodes.latencies[3].sent(nodes.now)
+    nodes.latencies.forget([1])
+    assert set(nodes.latencies) == {1, 3}

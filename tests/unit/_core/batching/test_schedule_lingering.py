@@ -103,6 +103,15 @@ def test_ended_batch_is_not_referenced_by_lingering_ones() -> None:
     assert floor.schedule.next_due() == NOW + 60
 
 
+def test_interrupted_forget_can_be_repeated() -> None:
+    floor = Floor(1)
+    batch = floor.open()
+    floor.linger(batch, NOW + 5)
+    del floor.schedule._lingering_for[1][batch]  # an exception came next
+    floor.schedule.forget(batch)
+    assert floor.schedule.next_due() == inf
+
+
 class TestAdaptiveLinger:
     def test_broker_is_busy_until_it_is_marked_idle(self) -> None:
         schedule = Floor(1).schedule
