@@ -67,6 +67,7 @@ EQUIVALENT: Final = (
     (r'\] = (None|"")$', "] = value"),  # a dict as an ordered set: no code reads the values
     (r", (\w+=\[\])?\)", ", )"),  # an empty list is the default of a message's field
     (r'cast\((None|"[^"]*"),', "cast(type,"),  # `cast` returns its second argument
+    (r"^(deque\(.*), (maxlen=\w+)?\)", r"\1)"),  # a deque that only consumes an iterator, and is dropped
     (r"sys\.version_info >=? \(\d+, \d+\)", "sys.version_info"),  # tests run on one version of Python
 )
 """Parts of a line that mutmut changes without an effect: patterns, each with the text that stands for all matches."""

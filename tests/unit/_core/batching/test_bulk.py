@@ -149,4 +149,7 @@ class TestCallWaiters:
         waiters = call.waiters([4, 7], batch)
         parts = [waiters.take([0]), waiters.take([1])]
         assert list(call.live) == parts
-        assert [(part.positions, part.batch) for part in parts] == [([4], batch), ([7], batch)]
+        assert [(part.positions, part.batch, part.start) for part in parts] == [
+            ([4], batch, 0),
+            ([7], batch, 0),
+        ]
