@@ -105,14 +105,15 @@ def test_highest_partition_is_the_highest_number_requested(
 def test_rows_are_split_by_partition_in_the_order_of_first_rows() -> None:
     split = ROWS.by_partition([4, 0, 4])
     assert list(split) == [4, 0]
-    assert split[4] == ROWS.take([0, 2])
-    assert split[0] == Rows("orders", (1,), (b"b",), (None,), ((),), (20,), (None,), (16,))
+    assert split[4].take([0, 1]) == ROWS.take([0, 2])
+    assert split[0].take([0]) == ROWS.take([1])
 
 
 def test_split_keeps_values_common_to_all_rows() -> None:
     rows = replace(BARE, partitions=7)
     split = rows.by_partition([7, 7, 7])
-    assert split == {7: rows.take([0, 1, 2])}
+    assert list(split) == [7]
+    assert split[7].take([0, 1, 2]) == rows.take([0, 1, 2])
 
 
 def test_split_headers_that_are_columns_stay_columns() -> None:
