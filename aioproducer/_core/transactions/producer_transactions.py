@@ -20,7 +20,6 @@ from aioproducer._core.steps import Log
 from aioproducer._core.transactions.coordinator import Coordinators
 from aioproducer._core.transactions.transaction_manager import (
     ADDED_BY_PRODUCE,
-    OPEN,
     TransactionManager,
     TransactionState as State,
 )
@@ -110,7 +109,6 @@ class Transactions:
         """Add the partitions that batches wait for."""
         if self._adding is None or self._adding.done():
             self._adding = self._spawn(self._add_partitions(), "add partitions")
-            self._adding.add_done_callback(self._added)
 
     @property
     def is_outcome_pending(self) -> bool:
@@ -199,9 +197,9 @@ class Transactions:
 
     def _offsets_given_up(self, task: asyncio.Task[ProducerError | None]) -> None:
         """Fail the transaction if *task*, which no caller awaits any more, sent no offsets."""
-        error = None if task.cancelled() or task.exception() is not None else task.result()
-        # `_send_offsets` has handled all other errors.
-        if isinstance(error, UnsupportedVersion) and not error.fatal:
+        try:
+            raise_outcome(task)
+        except ProducerError as error:  # only an UnsupportedVersion has not failed the transaction before
             self.records.failed(caused(CommitFailed(f"the offsets were not sent: {error}"), error))
 
     async def commit(self, timeout_s: float | None) -> None:
@@ -234,14 +232,12 @@ class Transactions:
     async def abort(self, timeout_s: float | None, *, closing: bool = False) -> None:
         """Abort the transaction: unwritten records fail, records in flight are awaited. *closing*: `close` calls `abort`."""
         limit_s, ending = self._limit(timeout_s), self._ending
-        if ending is None or (ending.commits and (ending.task.done() or self.has_failed)):
+        if ending is None or ending.commits:
             self.manager.abort()
             self.is_undecided = self.is_undecided and closing
             commit, ending = ending, Ending(commits=False)
             self._ending = ending
             ending.task = self._spawn(self._abort(ending, commit), "abort")
-        elif ending.commits:
-            raise self.manager.refusal("abort")
         await self._outcome(ending, limit_s, "abort")
 
     async def prepare(self, timeout_s: float | None) -> None:
@@ -300,12 +296,11 @@ class Transactions:
         state, ending = self.manager.state, self._ending
         if state is State.PREPARED:
             failed.abortable, failed.fatal = False, True
-        if state in OPEN and not (state is State.COMMITTING and ending is not None and ending.is_out):
-            self.records.failed(failed)  # a commit in flight has an unknown outcome
+        if ending is None or not ending.is_out:  # a commit in flight has an unknown outcome
+            self.records.failed(failed)
         self.manager.leave_cluster()
         if state is State.READY:
-            self.manager.initialize()
-            self._renewing = self._spawn(self._initialize(), "initialize again")
+            self.initialize_later()
 
     def give_up(self, error: ProducerError) -> None:
         """Cancel all tasks, because the sender has ended and no record will get an outcome."""
@@ -375,16 +370,13 @@ class Transactions:
                 await self._requests.add_offsets(group.group_id)
                 manager.groups.add(group.group_id)
             await self._requests.commit_offsets(offsets, group)
-        except UnsupportedVersion as error:
-            if error.fatal:
-                self.records.failed(error)
-                return error
-            lacking = UnsupportedVersion(
-                f"send_offsets: the coordinator of group {group.group_id!r} is older than Kafka 2.5 and lacks group"
-                " metadata; pass the group id"
-            )
-            return caused(lacking, error)  # nothing was written, so the transaction continues
         except ProducerError as refusal:
+            if isinstance(refusal, UnsupportedVersion) and not refusal.fatal:
+                lacking = UnsupportedVersion(
+                    f"send_offsets: the coordinator of group {group.group_id!r} is older than Kafka 2.5 and lacks"
+                    " group metadata; pass the group id"
+                )
+                return caused(lacking, refusal)  # nothing was written, so the transaction continues
             failure = refusal
             if group_refused(refusal):
                 why = f"group {group.group_id!r} has removed this consumer: {refusal}"
@@ -441,12 +433,6 @@ class Transactions:
                 self.records.failed(failed)
                 return None if ending.commits else failed
         return None
-
-    def _added(self, task: asyncio.Task[None]) -> None:
-        if self._adding is task:
-            self._adding = None
-        if not task.cancelled() and task.exception() is None and self.manager.wanted():
-            self.manager.want(self.manager.wanted()[0])
 
     def _commit_failed(self) -> ProducerError:
         """Return the error of the failed commit."""

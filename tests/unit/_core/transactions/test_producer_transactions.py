@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
 
-from aioproducer import TopicPartition
+from aioproducer import GroupMetadata, TopicPartition
 from aioproducer._core.idempotence import ProducerIdentity
 from aioproducer._core.transactions.transaction_manager import Api, TransactionState as State
 from aioproducer._core.transactions.transaction_requests import ResumedTransaction
+from aioproducer._core.transactions.transaction_types import OffsetAndMetadata
 from aioproducer.errors import (
     CommitFailed,
     ProducerError,
@@ -20,9 +23,9 @@ from aioproducer.errors import (
 from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
 from tests.unit._core.transactions.transactions_rig import TransactionsRig, refused, rig
-from tests.unit.floor_rig import TOPIC, settle
+from tests.unit.floor_rig import settle
 
-HERE = TopicPartition(TOPIC, 0)
+OFFSETS = {TopicPartition("in", 0): OffsetAndMetadata(42)}
 
 
 class TestInitialize:
@@ -42,10 +45,12 @@ class TestInitialize:
     async def test_initialize_fails_without_an_answer_in_time(self) -> None:
         made = TransactionsRig(max_block_s=5.0)
         made.coordinators.last_error = refused(14)
-        with pytest.raises(
-            TransactionTimeout, match=r"cannot initialize within 5 s .*CoordinatorLoadInProgress"
-        ) as raised:
+        with pytest.raises(TransactionTimeout) as raised:
             await made.transactions.initialize()
+        assert str(raised.value) == (
+            "cannot initialize within 5 s (timeout_s, or max_block_ms without);"
+            " last error: CoordinatorLoadInProgress: refused with 14"
+        )
         assert raised.value.__cause__ is made.coordinators.last_error
         await made.transactions.stop()
         assert made.coordinators.asked == []
@@ -200,18 +205,74 @@ class TestBump:
             assert (made.manager.version, made.manager.current) == (1, ProducerIdentity(7, 2))
 
     @in_virtual_time
-    async def test_refused_bump_is_fatal_after_a_successful_commit(self) -> None:
+    async def test_empty_commit_gets_the_epoch_by_init_producer_id(self) -> None:
+        async with rig() as made:
+            made.manager.request_epoch_bump()
+            await made.answered(made.transactions.commit(None))
+            assert made.coordinators.seen[1:] == [Api.INIT_PRODUCER_ID]
+
+    @pytest.mark.parametrize("commit", [True, False])
+    @in_virtual_time
+    async def test_refused_bump_is_fatal_after_a_successful_end(self, commit: bool) -> None:
+        """The commit has succeeded; the abort raises the refusal."""
         async with rig(version=1) as made:
             made.manager.request_written()
             made.manager.request_epoch_bump()
-            committing = asyncio.create_task(made.transactions.commit(None))
+            end = made.transactions.commit if commit else made.transactions.abort
+            ending = asyncio.create_task(end(None))
             await made.answers()
             await made.answers(refused(7))
-            await committing
+            if commit:
+                await ending
+            else:
+                with pytest.raises(ProducerError, match=r"^refused with 7$"):
+                    await ending
             assert made.manager.state is State.FATAL
             with pytest.raises(ProducerError, match="refused with 7") as raised:
                 await made.transactions.begin()
             assert (raised.value.fatal, raised.value.abortable) == (True, False)
+
+
+@for_each(
+    ("call", "is_undecided"),
+    [
+        (lambda made: made.transactions.commit(None), False),
+        (lambda made: made.transactions.abort(None), False),
+        (lambda made: made.transactions.prepare(None), False),
+        (lambda made: made.transactions.close(5), True),
+    ],
+)
+@in_virtual_time
+async def test_transaction_is_undecided_until_its_user_decides(
+    call: Callable[[TransactionsRig], Coroutine[Any, Any, None]], is_undecided: bool
+) -> None:
+    async with rig() as made:
+        made.manager.request_written()
+        assert made.transactions.is_undecided
+        await made.answered(call(made))
+        assert made.transactions.is_undecided is is_undecided
+
+
+@for_each(
+    ("name", "call"),
+    [
+        ("send offsets", lambda made: made.transactions.send_offsets(OFFSETS, GroupMetadata("g"), None)),
+        ("prepare", lambda made: made.transactions.prepare(None)),
+        ("commit", lambda made: made.transactions.commit(None)),
+        ("abort", lambda made: made.transactions.abort(None)),
+    ],
+)
+@in_virtual_time
+async def test_tasks_have_names(
+    name: str, call: Callable[[TransactionsRig], Coroutine[Any, Any, None]]
+) -> None:
+    async with rig(version=1) as made:
+        _ = made.append()
+        assert made.drain() == []
+        calling = asyncio.create_task(call(made))
+        await settle()
+        assert f"aioproducer: {name}" in {each.get_name() for each in asyncio.all_tasks()}
+        calling.cancel()
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -91,7 +91,7 @@ class TestCommit:
             assert raised.value.fatal
             assert [type(each) for each in made.fatal] == [ProducerFenced]
             for call in (made.transactions.commit, made.transactions.abort, made.transactions.prepare):
-                with pytest.raises(ProducerFenced, match="close this producer"):
+                with pytest.raises(ProducerFenced, match=rf"^cannot {call.__name__}: .*close this producer"):
                     await call(None)
             with pytest.raises(ProducerFenced, match="close this producer"):
                 await made.transactions.begin()
@@ -109,6 +109,25 @@ class TestCommit:
             failed = future.exception()
             assert isinstance(failed, ProducerFenced)
             assert failed.fatal
+
+    @in_virtual_time
+    async def test_delayed_produce_leads_to_a_pause_after_a_commit(self) -> None:
+        """The time of EndTxn tells a delay from a slow network."""
+        async with rig() as made:
+            batch, _ = made.sent_out()
+            await asyncio.sleep(10)
+            made.completion.complete(batch, 0)
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await asyncio.sleep(0.1)
+            await made.answers()
+            await committing
+            assert not made.manager.held
+            await made.transactions.begin()
+            batch, _ = made.sent_out()
+            made.records.answered(0.3)
+            made.completion.complete(batch, 0)
+            await made.answered(made.transactions.commit(None))
+            assert made.manager.held
 
     @in_virtual_time
     async def test_commit_is_uncertain_when_fenced_after_a_lost_answer(self) -> None:

@@ -18,6 +18,7 @@ from aioproducer.errors import (
     TransactionAborted,
     TransactionStateError,
     TransactionTimeout,
+    UnsupportedVersion,
 )
 from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
@@ -45,6 +46,14 @@ class TestOffsets:
             assert made.coordinators.seen[1:] == apis
             await made.answered(made.transactions.commit(None))
             assert made.coordinators.seen[-1] is Api.COMMIT
+
+    @in_virtual_time
+    async def test_group_is_added_by_its_id(self) -> None:
+        async with rig(version=1) as made:
+            task = sending(made)
+            assert (await made.answers()).request.group_id == "g"
+            await made.answers()
+            await task
 
     @in_virtual_time
     async def test_empty_offsets_send_no_request(self) -> None:
@@ -103,6 +112,23 @@ class TestOffsets:
             assert made.manager.state is State.FATAL
 
     @in_virtual_time
+    async def test_coordinator_without_group_metadata_is_named(self) -> None:
+        """Nothing was written, so the transaction continues, with the group id alone."""
+        async with rig() as made:
+            task = sending(made)
+            lacking = UnsupportedVersion("up to version 2")
+            await made.answers(lacking)
+            with pytest.raises(UnsupportedVersion) as raised:
+                await task
+            assert str(raised.value) == (
+                "send_offsets: the coordinator of group 'g' is older than Kafka 2.5 and lacks group metadata;"
+                " pass the group id"
+            )
+            assert raised.value.__cause__ is lacking
+            assert made.manager.state is State.IN_TRANSACTION
+            await made.answered(made.transactions.send_offsets(OFFSETS, GROUP, None))
+
+    @in_virtual_time
     async def test_commit_waits_for_offsets(self) -> None:
         async with rig() as made:
             sent = sending(made)
@@ -124,10 +150,30 @@ class TestOffsets:
             with pytest.raises(CommitFailed, match="has removed this consumer"):
                 await committing
 
+    @pytest.mark.parametrize("is_lacking", [True, False])
+    @in_virtual_time
+    async def test_cancelled_send_offsets_without_a_request_fails(self, is_lacking: bool) -> None:
+        """No caller learns that the coordinator lacks group metadata."""
+        async with rig() as made:
+            sent = sending(made)
+            await settle()
+            sent.cancel()
+            lacking = UnsupportedVersion("up to version 2")
+            await made.answers(lacking if is_lacking else None)
+            assert made.transactions.has_failed is is_lacking
+            if is_lacking:
+                cause = made.manager.cause
+                assert isinstance(cause, CommitFailed)
+                assert str(cause).startswith("the offsets were not sent: send_offsets: the coordinator of")
+                assert isinstance(cause.__cause__, UnsupportedVersion)
+
     @in_virtual_time
     async def test_send_offsets_fails_the_transaction_at_its_timeout(self) -> None:
         async with rig(version=1) as made:
-            with pytest.raises(TransactionTimeout, match="cannot send offsets within 5 s"):
+            made.coordinators.last_error = refused(7)
+            with pytest.raises(
+                TransactionTimeout, match=r"^cannot send offsets within 5 s .*: refused with 7$"
+            ):
                 await made.transactions.send_offsets(OFFSETS, GROUP, 5)
             await settle()
             assert made.coordinators.asked == []
@@ -159,7 +205,9 @@ class TestOffsets:
             sent = sending(made)
             await settle()
             aborting = asyncio.create_task(made.transactions.abort(None))
-            with pytest.raises(TransactionAborted, match="before its offsets were committed"):
+            with pytest.raises(
+                TransactionAborted, match=r"^the transaction was aborted before its offsets were committed$"
+            ):
                 await sent
             await made.answers()
             await aborting

@@ -19,7 +19,7 @@ from aioproducer.errors import (
 )
 from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
-from tests.unit._core.transactions.transactions_rig import rig
+from tests.unit._core.transactions.transactions_rig import refused, rig
 from tests.unit.floor_rig import settle
 
 
@@ -38,6 +38,7 @@ class TestPrepare:
             assert prepared == PreparedTransaction(
                 "tx", 7, 0, max(version, 1), prepared.began_at_ms, -1 if two_phase_commit else 5_000
             )
+            assert isinstance(prepared.began_at_ms, int)
             assert prepared.began_at_ms > 1_700_000_000_000
             assert made.transactions.manager.can_be_aborted
             await made.transactions.prepare(None)
@@ -54,6 +55,18 @@ class TestPrepare:
             assert made.coordinators.seen[-1] is (Api.COMMIT if commit else Api.ABORT)
 
     @in_virtual_time
+    async def test_commit_of_a_prepared_transaction_is_never_given_up(self) -> None:
+        """Another process may end the transaction."""
+        async with rig() as made:
+            made.manager.request_written()
+            await made.transactions.prepare(None)
+            made.coordinators.reachable = False
+            with pytest.raises(TransactionOutcomeUnknown, match=r"^commit: no answer"):
+                await made.transactions.commit(5)
+            await made.answered(made.transactions.commit(5))
+            assert made.manager.state is State.READY
+
+    @in_virtual_time
     async def test_prepare_raises_the_failure_of_a_record(self) -> None:
         async with rig() as made:
             batch = made.written()
@@ -68,7 +81,8 @@ class TestPrepare:
     async def test_prepare_fails_the_transaction_at_its_timeout(self) -> None:
         async with rig() as made:
             made.written()
-            with pytest.raises(TransactionTimeout, match="cannot prepare within 5 s"):
+            made.coordinators.last_error = refused(7)
+            with pytest.raises(TransactionTimeout, match=r"^cannot prepare within 5 s .*: refused with 7$"):
                 await made.transactions.prepare(5)
             assert made.transactions.has_failed
 
@@ -163,9 +177,20 @@ class TestClose:
             began_at = made.loop.time()
             await made.transactions.close(5)
             assert made.loop.time() - began_at == 5
-            assert (
-                'transaction.left_open transactional_id=tx error="TransactionOutcomeUnknown: ' in caplog.text
+            [line] = [each.getMessage() for each in caplog.records]
+            assert line.startswith(
+                'transaction.left_open transactional_id=tx error="TransactionOutcomeUnknown: abort: no answer'
             )
+
+    @in_virtual_time
+    async def test_close_during_an_abort_ends_in_time(self) -> None:
+        async with rig() as made:
+            made.manager.request_written()
+            aborting = asyncio.create_task(made.transactions.abort(None))
+            await asyncio.sleep(10)
+            await made.transactions.close(5)
+            assert made.loop.time() == 15
+            aborting.cancel()
 
     @pytest.mark.parametrize("state", [State.PREPARING, State.PREPARED], ids=lambda each: each.name)
     @in_virtual_time

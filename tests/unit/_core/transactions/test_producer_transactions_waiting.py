@@ -37,8 +37,10 @@ class TestOutcomeUnknown:
             made.manager.request_written()
             end = made.transactions.commit if commit else made.transactions.abort
             made.coordinators.last_error = refused(7)
+            what = "commit" if commit else "abort"
             with pytest.raises(
-                TransactionOutcomeUnknown, match=r"no answer .* within 5 s .*RequestTimedOut"
+                TransactionOutcomeUnknown,
+                match=rf"^{what}: no answer .* within 5 s .*RequestTimedOut: refused with 7$",
             ) as raised:
                 await end(5)
             assert raised.value.__cause__ is made.coordinators.last_error
@@ -92,7 +94,8 @@ class TestCommitInTime:
     async def test_commit_fails_without_acknowledgements_in_time(self) -> None:
         async with rig() as made:
             batch, _ = made.sent_out()
-            with pytest.raises(TransactionTimeout, match="cannot commit within 5 s"):
+            made.coordinators.last_error = refused(7)
+            with pytest.raises(TransactionTimeout, match=r"^cannot commit within 5 s .*: refused with 7$"):
                 await made.transactions.commit(5)
             assert made.transactions.has_failed
             made.completion.complete(batch, 0)
@@ -104,6 +107,14 @@ class TestCommitInTime:
                 await made.transactions.begin()
             await made.answered(made.transactions.abort(None))
             await made.transactions.begin()
+
+    @in_virtual_time
+    async def test_commit_without_a_timeout_waits_for_max_block(self) -> None:
+        async with rig(max_block_s=5.0) as made:
+            made.sent_out()
+            with pytest.raises(TransactionTimeout):
+                await made.transactions.commit(None)
+            assert made.loop.time() == 5
 
     @in_virtual_time
     async def test_commit_fails_when_the_coordinator_is_not_asked_in_time(self) -> None:
@@ -206,7 +217,7 @@ class TestAtTheSameTime:
             aborting = asyncio.create_task(made.transactions.abort(None))
             await settle()
             made.fail(batch, TransactionsRig.END)
-            with pytest.raises(TransactionsRig.END, match="close this producer") as raised:
+            with pytest.raises(TransactionsRig.END, match=r"^cannot abort: .*close this producer") as raised:
                 await aborting
             assert raised.value.fatal
             assert Api.ABORT not in made.coordinators.seen
