@@ -33,7 +33,9 @@ class TestInitialize:
     @in_virtual_time
     async def test_initialize_gets_a_producer_id(self, version: int) -> None:
         made = TransactionsRig(version=version)
-        await made.answered(made.transactions.initialize())
+        task = asyncio.create_task(made.transactions.initialize())
+        assert (await made.answers()).fails_refused
+        await task
         manager = made.manager
         assert (manager.state, manager.current, manager.version) == (
             State.READY,
@@ -54,6 +56,22 @@ class TestInitialize:
         assert raised.value.__cause__ is made.coordinators.last_error
         await made.transactions.stop()
         assert made.coordinators.asked == []
+
+    @pytest.mark.parametrize("timeout_s", [0.0, -1.0])
+    @in_virtual_time
+    async def test_initialize_without_time_left_fails_at_once(self, timeout_s: float) -> None:
+        made = TransactionsRig()
+        with pytest.raises(TransactionTimeout, match="cannot initialize within 0 s"):
+            await made.transactions.initialize(timeout_s=timeout_s)
+        assert made.loop.time() == 0
+
+    @in_virtual_time
+    async def test_initialize_raises_a_bug(self) -> None:
+        made = TransactionsRig()
+        task = asyncio.create_task(made.transactions.initialize())
+        (await made.asks()).answered.set_exception(ZeroDivisionError("oops"))
+        with pytest.raises(ProducerError, match=r"^aioproducer: initialize: ended because of a bug"):
+            await task
 
     @in_virtual_time
     async def test_refused_initialize_is_fatal(self) -> None:
@@ -283,6 +301,8 @@ async def test_resumed_producer_sends_no_init_producer_id(version: int) -> None:
     await made.transactions.initialize(ResumedTransaction(ProducerIdentity(70, 7), version))
     assert made.coordinators.seen == []
     assert made.manager.current == (70, 7)
+    assert not made.transactions.is_undecided
+    assert made.transactions.prepared().began_at_ms == 0
     await made.transactions.begin()
     assert made.transactions.prepared()[1:4] == (70, 7, version)
 

@@ -91,7 +91,10 @@ class TestCommit:
             assert raised.value.fatal
             assert [type(each) for each in made.fatal] == [ProducerFenced]
             for call in (made.transactions.commit, made.transactions.abort, made.transactions.prepare):
-                with pytest.raises(ProducerFenced, match=rf"^cannot {call.__name__}: .*close this producer"):
+                with pytest.raises(
+                    ProducerFenced,
+                    match=rf"^cannot {call.__name__}: the transaction of 'tx' .*close this producer",
+                ):
                     await call(None)
             with pytest.raises(ProducerFenced, match="close this producer"):
                 await made.transactions.begin()

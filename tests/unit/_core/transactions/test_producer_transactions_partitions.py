@@ -60,7 +60,10 @@ class TestPartitions:
             with pytest.raises(ProducerError, match=r"bug in aioproducer: ZeroDivisionError\('oops'\)"):
                 await future
             assert made.manager.state is State.FATAL
-            assert 'task.crashed task="aioproducer: add partitions"' in caplog.text
+            [line] = [each for each in caplog.records if each.getMessage().startswith("task.crashed")]
+            assert line.getMessage() == 'task.crashed task="aioproducer: add partitions"'
+            assert line.exc_info is not None
+            assert isinstance(line.exc_info[1], ZeroDivisionError)
 
     @in_virtual_time
     async def test_bug_in_a_commit_ends_the_producer(self) -> None:
