@@ -390,4 +390,8 @@ def test_largest_request_depends_on_in_flight_and_written_bytes(
 
 def test_largest_request_never_exceeds_max_request_size() -> None:
     batching = batching_settings(batch_bytes=READY, max_request_bytes=1_000)
-    assert largest_request(batching, sender_settings(), 0, 0) == 1_000
+    assert largest_request(batching, sender_settings()) == 1_000
+
+
+def test_first_request_to_a_node_has_one_batch_size() -> None:
+    assert largest_request(batching_settings(batch_bytes=READY), sender_settings()) == READY
