@@ -415,7 +415,7 @@ class Sender:
             self._bug = self._bug or _as_bug(bug)
             raise
         finally:
-            if not connection.is_reading or self._accumulator.finishing or self._bug:
+            if self._accumulator.finishing or self._bug:
                 self._wakeup.ring()
 
     def _resume_tasks_and_send(self) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from aioproducer._core.batching.waiters import Acknowledgement, acknowledgement_on
 from aioproducer._core.sender.loop import Sender
+from aioproducer._core.sender.requests import ResponseHandler
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import RecordMetadata
 from tests.unit._core.sender.loop_rig import LINGER_S, Rig, advance
@@ -148,6 +150,7 @@ async def test_sender_that_is_finishing_ends_after_the_read(turns: list[str | No
         await asyncio.wait([rig.running])
         await sending
         assert None not in turns
+        assert rig.loop.time() == 0, "the last response ends the sender"
 
 
 @in_virtual_time
@@ -178,6 +181,31 @@ async def test_bug_at_the_end_of_a_read_ends_the_sender(monkeypatch: pytest.Monk
         office.from_the_transport()
         await asyncio.wait([rig.running])
         assert isinstance(rig.running.exception(), LookupError)
+        await sending
+
+
+@in_virtual_time
+async def test_bug_after_a_delivery_ends_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    take = ResponseHandler.take
+
+    def take_and_fail(*arguments: Any) -> None:
+        take(*arguments)
+        raise LookupError("a bug")
+
+    monkeypatch.setattr(ResponseHandler, "take", take_and_fail)
+    async with Rig(batching=ADAPTIVE) as rig:
+        office = Office(rig)
+        sending = asyncio.create_task(office.send(b"a"))
+        await settle()
+
+        def read() -> None:
+            with pytest.raises(LookupError):
+                rig.accept()
+
+        rig.loop.call_soon(read)
+        await asyncio.wait([rig.running])
+        assert isinstance(rig.running.exception(), LookupError)
+        assert rig.loop.time() == 0
         await sending
 
 
