@@ -169,6 +169,7 @@ class FakeUpdater:
     doubted: list[tuple[int, dict[str, list[int]]]] = field(default_factory=list)
     """The node of each `mark_leader_stale`, and what it refused."""
     touched: list[str] = field(default_factory=list)
+    used_until: dict[str, float] = field(default_factory=dict)
     hints: list[tuple[list[LeaderHint], list[Broker]]] = field(default_factory=list)
     asked: list[tuple[str, bool, asyncio.Future[TopicInfo]]] = field(default_factory=list)
     """Who waits in `topic`: its name, and whether refresh."""
@@ -192,6 +193,7 @@ class FakeUpdater:
 
     def mark_used(self, topic: str, now: float) -> None:
         self.touched.append(topic)
+        self.used_until[topic] = now
 
     def take_leader_hints(self, hints: Iterable[LeaderHint], endpoints: Iterable[Broker]) -> None:
         self.hints.append((list(hints), list(endpoints)))

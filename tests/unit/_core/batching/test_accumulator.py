@@ -5,6 +5,7 @@ from math import inf
 
 import pytest
 
+from aioproducer._core.batching.accumulator import USED_FOR_S
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.batching.waiters import Failure
@@ -42,6 +43,7 @@ async def test_topic_counts_as_used_once_per_second() -> None:
     for expected in (1, 1, 2):
         put(rig)
         assert rig.updater.touched == [TOPIC] * expected
+        assert rig.updater.used_until == {TOPIC: expected * USED_FOR_S}
         rig.accumulator.seal(unresolved(rig)[-1], rig.loop.time())
         advance(0.5)
 
@@ -108,7 +110,7 @@ async def test_record_larger_than_a_batch_gets_its_own_batch() -> None:
     rig = FloorRig(batch_bytes=10)
     put(rig)
     put(rig)
-    assert [len(batch) for batch in unresolved(rig)] == [1, 1]
+    assert [(len(batch), batch.limit) for batch in unresolved(rig)] == [(1, room_for(1, 1))] * 2
 
 
 @in_virtual_time

@@ -227,3 +227,74 @@ async def test_memory_is_used_to_the_bound_of_the_last_record() -> None:
     await asyncio.sleep(0)
     rig.completion.complete(rig.drain_next(), 0)
     await waiting
+
+
+@in_virtual_time
+async def test_buffer_keeps_the_keys() -> None:
+    rig = BufferRig()
+    rig.put(b"a", key=b"k")
+    assert rig.queue(0).batches[0].columns.keys == [b"k"]
+
+
+class TestOpenFor:
+    """The accelerator appends the record and its waiter after `open_for` has made room."""
+
+    @staticmethod
+    def open_for(rig: FloorRig, size: int = 20, *, partition: int | None = 0) -> int | None:
+        topic = rig.accumulator.topics[TOPIC]
+        queue = None if partition is None else rig.queue(partition)
+        return rig.accumulator.open_for(topic, queue, size, rig.receipts)
+
+    @pytest.mark.parametrize("partition", [0, 1])
+    @in_virtual_time
+    async def test_batch_of_the_partition_has_a_stretch_of_the_kind(self, partition: int) -> None:
+        rig = BufferRig(partitions=2)
+        rig.accumulator.topics[TOPIC].switch()
+        now_ms = rig.accumulator.clock.fresh_ms()
+        for _ in range(2):
+            timestamp_ms = self.open_for(rig, partition=partition)
+            assert timestamp_ms is not None
+            assert timestamp_ms >= now_ms
+        [batch] = rig.accumulator.unresolved
+        assert batch.topic_partition.partition == partition
+        assert (batch.kind, len(batch.stretches)) == (rig.receipts, 1)
+
+    @in_virtual_time
+    async def test_record_without_a_partition_gets_the_sticky_batch(self) -> None:
+        rig = BufferRig(partitions=2)
+        assert self.open_for(rig, partition=None) is not None
+        [batch] = rig.accumulator.unresolved
+        assert rig.accumulator.topics[TOPIC].sticky is rig.accumulator.queue(batch)
+
+    @pytest.mark.parametrize("missing", [0, 1])
+    @in_virtual_time
+    async def test_batch_opens_only_with_memory_for_its_first_record(self, missing: int) -> None:
+        rig = BufferRig(buffer_bytes=BATCH_OVERHEAD + 20 - missing)
+        assert (self.open_for(rig) is None) == bool(missing)
+        assert len(rig.accumulator.unresolved) == 1 - missing
+
+    @in_virtual_time
+    async def test_record_waits_behind_calls_that_wait_for_memory(self) -> None:
+        rig = BufferRig()
+        waiting = asyncio.create_task(rig.accumulator.memory.take(10**9, rig.loop.time() + 1))
+        await asyncio.sleep(0)
+        assert self.open_for(rig) is None
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert self.open_for(rig) is not None
+
+    @in_virtual_time
+    async def test_columns_have_no_memory_of_their_own(self) -> None:
+        assert self.open_for(FloorRig()) is None
+
+    @in_virtual_time
+    async def test_interrupted_opening_is_undone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        rig = BufferRig()
+        monkeypatch.setattr(Batch, "begin_stretch", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            self.open_for(rig)
+        assert not rig.accumulator.unresolved
+        assert rig.accumulator.memory.used == 0

@@ -31,3 +31,11 @@ async def test_reopen_ignores_the_failure_of_an_earlier_close() -> None:
     rig.accumulator.close(CLOSED)
     rig.accumulator.reopen(ABORTED)
     assert rig.accumulator.closed_for is CLOSED
+
+
+async def test_close_ends_the_waits_for_serializers() -> None:
+    rig = FloorRig()
+    ended: list[Failure] = []
+    rig.accumulator.interrupts["one"] = ended.append
+    rig.accumulator.close(CLOSED)
+    assert ended == [CLOSED]

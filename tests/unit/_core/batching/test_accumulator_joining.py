@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from math import inf
 
 import pytest
@@ -12,7 +13,7 @@ from aioproducer._core.batching.bulk import Rows, SendManyCall
 from aioproducer._core.batching.schedule import JOINS_FOR_S
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.cases import for_each
-from tests.unit._core.batching.accumulator_rig import RECORD, VALUE, counts, unresolved
+from tests.unit._core.batching.accumulator_rig import RECORD, VALUE, counts, room_for, unresolved
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig
 
 
@@ -121,7 +122,7 @@ async def test_calls_that_waited_fill_batches_to_their_full_size() -> None:
 async def test_call_that_finds_no_memory_leaves_an_old_batch_closed() -> None:
     rig = FloorRig()
     await asyncio.sleep(50)
-    old = wait(rig, 10.0)
+    old = wait(rig, 10.5)
     free, rig.accumulator.memory.free = rig.accumulator.memory.free, 0
     topic, args = rig.accumulator.topics[TOPIC], (VALUE, None, (), 1, RECORD)
     assert (
@@ -131,6 +132,7 @@ async def test_call_that_finds_no_memory_leaves_an_old_batch_closed() -> None:
         is None
     )
     rig.accumulator.memory.free = free
+    assert old.deadline == 130.5
     join(rig, "value")
     assert counts([old]) == [1]
 
@@ -142,6 +144,61 @@ async def test_call_older_than_a_batch_moves_the_deadline_earlier() -> None:
     batch, wakes = rig.fill(), rig.wakes
     assert wait(rig, 4.5) is batch
     assert (batch.deadline, rig.wakes) == (34.5, wakes + 1)
+    assert wait(rig, 4.5) is batch
     assert wait(rig, 4.8) is batch
     assert (batch.deadline, rig.wakes) == (34.5, wakes + 1)
     assert rig.accumulator.deadlines.take_due(34.5) == [batch]
+
+
+def wait_rows(rig: FloorRig, called_at: float, count: int = 1) -> Batch:
+    """Append the rows of a `send_many` call that has waited since *called_at*; return their batch."""
+    topic, call = rig.accumulator.topics[TOPIC], SendManyCall(TOPIC, count, rig.loop)
+    rows = Rows(TOPIC, range(count), [VALUE] * count, None, None, 5, None, [RECORD] * count)
+    assert rig.accumulator.extend(topic, rig.queue(), rows, call, called_at=called_at) == count
+    [batch] = {waiters.batch for waiters in call.live}
+    assert batch is not None
+    return batch
+
+
+every_wait = pytest.mark.parametrize("append", [wait, wait_rows])
+
+
+@every_wait
+@in_virtual_time
+async def test_batch_of_calls_that_waited_lingers(append: Callable[[FloorRig, float], Batch]) -> None:
+    rig = FloorRig(linger_s=1.0)
+    await asyncio.sleep(50)
+    old = append(rig, 10.0)
+    assert append(rig, 10.5) is old
+    assert (old.deadline, old.joins_until, old.ready) == (130.0, 11.0, False)
+    assert append(rig, 11.5) is not old
+
+
+@every_wait
+@in_virtual_time
+async def test_call_made_after_the_window_does_not_join(append: Callable[[FloorRig, float], Batch]) -> None:
+    rig = FloorRig()
+    batch = rig.fill()
+    await asyncio.sleep(JOINS_FOR_S + 1.0)  # the event loop was blocked: no timer has sealed the batch
+    younger = append(rig, JOINS_FOR_S + 0.5)
+    assert younger is not batch
+    assert younger.deadline == JOINS_FOR_S + 0.5 + 120.0
+
+
+@every_wait
+@in_virtual_time
+async def test_window_includes_its_last_moment(append: Callable[[FloorRig, float], Batch]) -> None:
+    rig = FloorRig(linger_s=1.0)
+    await asyncio.sleep(50)
+    batch = append(rig, 49.0)
+    join(rig, "value")
+    assert (counts([batch]), batch.ready) == ([2], False)
+
+
+@in_virtual_time
+async def test_rows_of_a_call_that_waited_grow_its_batch() -> None:
+    rig = FloorRig(batch_bytes=room_for(1, 2), batch_max_bytes=room_for(1, 9))
+    await asyncio.sleep(50)
+    batch = wait_rows(rig, 10.0, 2)
+    assert wait_rows(rig, 10.5, 2) is batch
+    assert counts(unresolved(rig)) == [4]

@@ -51,23 +51,29 @@ async def test_first_record_opens_a_batch_and_the_second_joins() -> None:
     assert [list(batch.indices_of(each)) for each in (first, second)] == [[0], [1]]
 
 
-@pytest.mark.parametrize(("missing", "batches"), [(0, [2]), (1, [1, 1])])
+@pytest.mark.parametrize("records", [2, 3])
+@pytest.mark.parametrize("missing", [0, 1])
 @in_virtual_time
-async def test_batch_is_filled_to_the_last_byte(missing: int, batches: list[int]) -> None:
-    rig = opened(batch_bytes=room_for(1, 2) - missing)
-    assert join(rig) is not None
+async def test_batch_is_filled_to_the_last_byte(records: int, missing: int) -> None:
+    rig = opened(batch_bytes=room_for(1, records) - missing)
+    for _ in range(records - 1):
+        assert join(rig) is not None
+    batches = [records - 1, 1] if missing else [records]
     assert counts(unresolved(rig)) == batches
     [last] = unresolved(rig)[-1:]
     assert last.columns.timestamps == [NOW_MS] * len(last)
-    assert rig.accumulator.memory.used == room_for(len(batches), 2)
+    assert rig.accumulator.memory.used == room_for(len(batches), records)
 
 
-@pytest.mark.parametrize(("missing", "taken"), [(0, 2), (1, 1)])
+@pytest.mark.parametrize("records", [2, 3])
+@pytest.mark.parametrize("missing", [0, 1])
 @in_virtual_time
-async def test_memory_is_filled_to_the_last_byte(missing: int, taken: int) -> None:
-    rig = opened(buffer_bytes=room_for(1, 2) - missing)
-    assert (join(rig) is not None) == (taken == 2)
-    assert rig.accumulator.memory.used == room_for(1, taken)
+async def test_memory_is_filled_to_the_last_byte(records: int, missing: int) -> None:
+    rig = opened(buffer_bytes=room_for(1, records) - missing)
+    for _ in range(records - 2):
+        assert join(rig) is not None
+    assert (join(rig) is None) == bool(missing)
+    assert rig.accumulator.memory.used == room_for(1, records - missing)
 
 
 @pytest.mark.parametrize("how", [join, put, lambda rig: put(rig, None)], ids=["join", "put", "sticky"])
@@ -126,6 +132,7 @@ async def test_record_with_key_or_headers_joins_value_only_records(key: bytes | 
     assert columns.keys == (None if key is None else [None, key, None])
     assert columns.headers == (None if not headers else [(), headers, ()])
     assert len(batch.stretches) == 1
+    assert batch.plain_kind is None
 
 
 @pytest.mark.parametrize(("rate", "due"), [(1.0, True), (0.5, False)])
@@ -248,6 +255,7 @@ async def test_calls_are_counted_each() -> None:
     assert rig.wakes == 0, "one is still on its way"
     accumulator.leave("other", topic)
     assert rig.wakes == 1
+    accumulator.leave("other", topic)
     assert TOPIC in accumulator.topics
 
 
@@ -314,3 +322,11 @@ async def test_linger_of_zero_wakes_the_sender_without_a_timer() -> None:
     rig = FloorRig(linger_s=0.0)
     _ = rig.append()
     assert (rig.wakes, rig.wakes_at) == (1, [])
+
+
+@in_virtual_time
+async def test_latencies_follow_the_clock_of_the_loop() -> None:
+    rig = FloorRig()
+    rig.accumulator.latencies[NODE].sent(rig.loop.time())
+    await asyncio.sleep(1.0)
+    assert rig.accumulator.latencies.estimated_delay_s(NODE) == 2.0
