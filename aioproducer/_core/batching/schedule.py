@@ -244,7 +244,7 @@ class Schedule:
         lingering = self.lingering.get(batch)
         if lingering is not None:
             self._lingering_for[lingering[2]].pop(batch, None)  # an interrupted call can be repeated
-            self.lingering.pop(batch, None)
+            del self.lingering[batch]
 
     def forget_nodes(self, brokers: Collection[int]) -> None:
         """Drop the empty containers of nodes outside *brokers*."""

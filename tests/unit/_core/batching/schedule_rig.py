@@ -10,17 +10,39 @@ from aioproducer._core.batching.schedule import BrokerLatencies, Schedule
 from aioproducer._core.batching.topic import TopicQueues
 from aioproducer._core.idempotence import IdentityKeeper
 from aioproducer._core.records.columns import BATCH_OVERHEAD
+from aioproducer.types import TopicPartition
 from tests.unit.floor_rig import TOPIC, batching_settings
 
 NOW = 100.0
 ALL = 2**31
 
 
+class Admitting(IdentityKeeper):
+    """Keeper that admits some partitions, as a transaction does."""
+
+    def __init__(self, *partitions: int) -> None:
+        super().__init__(bumps_partitions=False)
+        self.admitted = partitions
+        self.wanted: list[int] = []
+
+    def admits(self, where: TopicPartition) -> bool:
+        return where.partition in self.admitted
+
+    def want(self, where: TopicPartition) -> None:
+        self.wanted.append(where.partition)
+
+
 class Floor:
     """A schedule and the queues of one topic, without an accumulator."""
 
-    def __init__(self, *leaders: int, identified: bool = True, **settings: Any) -> None:
-        self.identities = IdentityKeeper()
+    def __init__(
+        self,
+        *leaders: int,
+        identified: bool = True,
+        identities: IdentityKeeper | None = None,
+        **settings: Any,
+    ) -> None:
+        self.identities = identities or IdentityKeeper()
         if identified:
             self.identities.assign(7, 0)
         self.queues = TopicQueues(

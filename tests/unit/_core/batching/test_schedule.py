@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from aioproducer._core.metadata.snapshot import NO_LEADER
-from tests.unit._core.batching.schedule_rig import NOW, Floor, settle
+from tests.unit._core.batching.schedule_rig import NOW, Admitting, Floor, settle
 from tests.unit.floor_rig import TOPIC
 
 
@@ -183,9 +183,23 @@ def test_open_batch_that_is_not_ready_waits_for_no_identity() -> None:
     floor = Floor(1, identified=False)
     batch = floor.open()
     floor.schedule.offer(floor.queue(batch), NOW)
+    assert not floor.schedule._without_identity
     floor.identities.assign(7, 0)
     floor.schedule.identity_changed(NOW)
     assert list(floor.schedule.waiting) == []
+
+
+def test_admission_is_requested_for_partitions_not_admitted() -> None:
+    identities = Admitting(0)
+    floor = Floor(1, 2, identities=identities)
+    first, other = floor.batch(0), floor.batch(1)
+    assert floor.drain(1) == [first]
+    floor.batch(0)  # waits for the answer to the first batch
+    assert identities.wanted == [1]
+    assert floor.schedule.leaders_without_identity() == {2}
+    identities.admitted = (0, 1)
+    floor.schedule.identity_changed(NOW)
+    assert floor.drain(2) == [other]
 
 
 @pytest.mark.parametrize("partitions", [3])
@@ -239,15 +253,17 @@ def test_broker_without_partitions_is_not_waiting() -> None:
 
 
 def test_interrupted_offer_is_made_again() -> None:
-    floor = Floor(1)
-    batch = floor.open()
-    queue = floor.queue(batch)
-    queue.seal(batch)
-    queue.offered_to = 1  # an exception interrupted `offer`
-    floor.schedule.offer(queue, NOW)
-    assert floor.drain() == []
-    floor.schedule.offer_again(queue, NOW)
-    assert floor.drain() == [batch]
+    floor = Floor(1, 2, 2)
+    other = floor.batch(2)
+    for partition, drained in ((0, []), (1, [other])):
+        batch = floor.open(partition)
+        queue = floor.queue(batch)
+        queue.seal(batch)
+        queue.offered_to = queue.leader  # an exception interrupted `offer`
+        floor.schedule.offer(queue, NOW)
+        assert queue not in floor.schedule._ready.get(queue.leader, ())
+        floor.schedule.offer_again(queue, NOW)
+        assert floor.drain(queue.leader) == [*drained, batch]
 
 
 def test_containers_of_lost_nodes_are_dropped_once_empty() -> None:

@@ -73,12 +73,13 @@ def test_passed_ticks_are_removed() -> None:
     assert not deadlines._by_tick
 
 
-@for_each("deadline", [1.91, 1.99, 1.0, 0.3])
-def test_moved_item_is_due_once_at_the_earlier_deadline(deadline: float) -> None:
+@for_each("before", [1.98, 2.0])
+@for_each("deadline", [1.91, 1.97, 1.0, 0.3])
+def test_moved_item_is_due_once_at_the_earlier_deadline(before: float, deadline: float) -> None:
     deadlines: Deadlines[str] = Deadlines()
-    deadlines.add("moved", 2.0)
+    deadlines.add("moved", before)
     deadlines.add("moved", deadline)
-    deadlines.discard_before_move("moved", 2.0, deadline)
+    deadlines.discard_before_move("moved", before, deadline)
     assert deadlines.next_due() == pytest.approx(deadline, abs=TICK_S)
     assert deadlines.take_due(9.0) == ["moved"]
     assert deadlines.next_due() == inf

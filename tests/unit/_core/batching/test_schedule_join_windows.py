@@ -57,6 +57,7 @@ def test_queue_without_an_open_batch_is_watched_no_longer() -> None:
     queue.seal(batch)
     windows.watch(queue, 5.0)
     windows.watch(other, 5.0)
+    assert (windows.seal_old(4.0), queue.is_watched) == (5.0, True)
     assert windows.seal_old(5.0) == inf
     assert not queue.is_watched
     assert open_.state is BatchState.SEALED

@@ -8,8 +8,8 @@ from aioproducer._core.batching.schedule import ESTIMATE_VALID_S, SLOW_S, Broker
 class Nodes:
     """Latencies of nodes with a manual clock."""
 
-    def __init__(self) -> None:
-        self.now = 5.0
+    def __init__(self, now: float = 5.0) -> None:
+        self.now = now
         self.latencies = BrokerLatencies(lambda: self.now)
 
     def answer(self, node_id: int, took_s: float) -> None:
@@ -79,7 +79,31 @@ def test_slow_broker_is_remembered_for_a_moment() -> None:
 
 
 def test_unused_broker_is_not_slow() -> None:
-    assert not Nodes().latencies.is_slow(1)
+    latencies = Nodes().latencies
+    assert not latencies.is_slow(1)
+    _ = latencies[1]
+    assert latencies.estimated_delay_s(1) == 0
+    assert latencies.nearby == ()
+
+
+def test_estimate_counts_until_its_last_moment() -> None:
+    nodes = Nodes(-SLOW_S)
+    nodes.answer(1, SLOW_S)
+    assert nodes.latencies.estimated_delay_s(1) == SLOW_S
+    assert not nodes.latencies.is_slow(1)
+    assert not nodes.latencies.is_faster(2, 1)
+    nodes.now = ESTIMATE_VALID_S
+    assert nodes.latencies.estimated_delay_s(1) == 0
+
+
+def test_slow_answer_behind_a_fast_one_took_its_own_time() -> None:
+    nodes = Nodes()
+    for _ in range(2):
+        nodes.latencies[1].sent(5.0)
+    nodes.latencies[1].answered(5.25)
+    nodes.now = 6.0
+    nodes.latencies[1].answered(nodes.now)
+    assert nodes.latencies.estimated_delay_s(1) == 0.75
 
 
 def test_faster_broker_needs_less_than_half_of_a_long_delay() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from math import inf
 
-from tests.unit._core.batching.schedule_rig import NOW, Floor
+from tests.unit._core.batching.schedule_rig import NOW, Admitting, Floor
 
 
 def test_lingering_batch_joins_a_request_by_its_compressed_size() -> None:
@@ -44,10 +44,21 @@ def test_request_includes_lingering_batches_of_its_broker() -> None:
 
 
 def test_lingering_batch_is_not_drained_without_a_ready_one() -> None:
-    floor = Floor(1)
+    floor = Floor(1, 1)
     floor.linger(floor.open(0), NOW + 5)
     assert floor.drain() == []
+    floor.queue(expired := floor.batch(1)).remove(expired)
+    assert floor.drain() == []
     assert floor.schedule.next_due() == NOW + 5
+
+
+def test_lingering_batch_that_is_not_admitted_is_offered_again() -> None:
+    identities = Admitting(0)
+    floor = Floor(1, 1, identities=identities)
+    lingering, ready = floor.open(1), floor.batch(0)
+    floor.linger(lingering, NOW + 5)
+    assert floor.drain() == [ready]
+    assert (lingering.ready, identities.wanted) == (True, [1])
 
 
 def test_request_has_no_second_batch_of_a_lingering_partition() -> None:
