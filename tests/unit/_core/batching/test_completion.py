@@ -22,7 +22,7 @@ from tests.unit._core.batching.completion_rig import (
     nothing_is_left,
     offsets,
 )
-from tests.unit.floor_rig import FIRST, FloorRig, doubt, lose
+from tests.unit.floor_rig import FIRST, NODE, TOPIC, FloorRig, doubt, lose
 
 
 @in_virtual_time
@@ -123,6 +123,36 @@ async def test_aborted_batch_is_logged_at_debug_level(caplog: pytest.LogCaptureF
         "DEBUG",
         "WARNING",
     ]
+
+
+@pytest.mark.parametrize("expired", [False, True])
+@in_virtual_time
+async def test_batch_of_expired_calls_closes_without_a_warning(
+    expired: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "aioproducer.batching")
+    rig = FloorRig()
+    batch, [future] = rig.sent()
+    if expired:
+        rig.completion.expire_waiters(batch, partial(rig.receipts.expire, future), range(1), LATE)
+    rig.completion.fail(batch, Failure(ProducerClosed, "closed"))
+    [record] = [each for each in caplog.records if each.msg.startswith("batch.failed")]
+    assert record.levelname == ("DEBUG" if expired else "WARNING")
+
+
+@in_virtual_time
+async def test_failures_are_logged_once_per_topic_and_error(caplog: pytest.LogCaptureFixture) -> None:
+    rig = FloorRig()
+    rig.learn("payments", NODE)
+    for topic, failure in ((TOPIC, SPOILT), (TOPIC, LATE), ("payments", SPOILT), (TOPIC, SPOILT)):
+        queue = rig.accumulator.topics[topic][0]
+        assert rig.accumulator.append(
+            rig.accumulator.topics[topic], queue, b"v", None, (), 1, 15, rig.receipts
+        )
+        assert queue.open is not None
+        rig.completion.fail(queue.open, failure)
+    shown = [each.getMessage().split(" records=")[0] for each in caplog.records]
+    assert shown == ["batch.failed partition=orders-0"] * 2 + ["batch.failed partition=payments-0"]
 
 
 @in_virtual_time

@@ -246,6 +246,10 @@ class TestMissing:
         assert rig.accumulator.shrunk_topics() == {TOPIC}
         await self.confirm(rig)
         assert errors([*backing_off, gone]) == [UnknownTopicOrPartition] * 3
+        assert [(each.message, each.possibly_persisted) for _, _, each in rig.witness.failures] == [
+            ("orders-2: no such partition, 'orders' was recreated with 1 partition, 0", persisted)
+            for persisted in (True, False)
+        ]
         assert not kept.done()
         assert rig.accumulator.shrunk_topics() == set()
         self.shrink(rig)
@@ -260,3 +264,19 @@ class TestMissing:
         self.shrink(rig)
         await self.confirm(rig, ("other",))
         assert not waiting.done()
+
+    @pytest.mark.parametrize(
+        ("node_ids", "is_only_broker", "fails"),
+        [((1, 2), False, True), ((1, 1), False, False), ((1, 1), True, True)],
+    )
+    @in_virtual_time
+    async def test_brokers_have_to_agree_without_a_topic_id(
+        self, node_ids: tuple[int, int], is_only_broker: bool, fails: bool
+    ) -> None:
+        rig = FloorRig(partitions=2)
+        waiting = rig.append(partition=1)
+        rig.accumulator.update_topic(TOPIC, [NODE])
+        for node_id in node_ids:
+            rig.completion.fail_missing([TOPIC], node_id, is_only_broker=is_only_broker)
+            await asyncio.sleep(AGREE_S)
+        assert waiting.done() is fails

@@ -2,14 +2,16 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from aioproducer._core.batching.completion import OutcomeObserver
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.interceptor_chain import InterceptorChain
 from aioproducer._core.metrics import WINDOW_S, Metrics
-from aioproducer.errors import ProducerError, TopicAuthorizationFailed
+from aioproducer.errors import DeliveryTimeout, ProducerError, TimeoutReason, TopicAuthorizationFailed
 from aioproducer.interceptors import Interceptor
 from aioproducer.testing import in_virtual_time
-from aioproducer.types import RecordMetadata, TopicPartition
+from aioproducer.types import Headers, RecordMetadata, TopicPartition
 from tests.unit.floor_rig import TOPIC, FloorRig
 
 WHERE = TopicPartition(TOPIC, 0)
@@ -53,6 +55,60 @@ async def test_delivered_records_are_counted_per_topic() -> None:
         "delivered_bytes": 10,
         "delivered_uncompressed": 2 * fixture.batch.size,
     }
+
+
+@in_virtual_time
+async def test_delivery_times_are_added_up() -> None:
+    fixture = Fixture(intercepted=False)
+    for latency_s in (2.0, 1.0):
+        fixture.batch.created_at = fixture.metrics.clock() - latency_s
+        fixture.delivered(0, -1)
+    counters = fixture.metrics.topics[TOPIC]
+    assert (counters.delivered_s, counters.delivered_s_max) == (3.0, 2.0)
+
+
+@in_virtual_time
+async def test_timeouts_are_counted_by_reason() -> None:
+    fixture = Fixture(intercepted=False)
+    late = Failure(DeliveryTimeout, "late", reason=TimeoutReason.THROTTLED)
+    for _ in range(2):
+        fixture.observer.failed(fixture.batch, fixture.batch.columns, late)
+    assert {reason: count for reason, count in fixture.metrics.timeouts.items() if count} == {
+        TimeoutReason.THROTTLED: 4
+    }
+
+
+class Listener(Interceptor):
+    def __init__(self) -> None:
+        self.heard: list[tuple[Headers, float | None]] = []
+
+    def on_acknowledgement(
+        self,
+        metadata: RecordMetadata | None,
+        error: ProducerError | None,
+        record: TopicPartition,
+        headers: Headers = (),
+        latency_s: float | None = None,
+    ) -> None:
+        self.heard.append((headers, latency_s))
+
+
+@pytest.mark.parametrize("headers", [(), (("trace", b"1"),)])
+@pytest.mark.parametrize("delivered", [False, True])
+@in_virtual_time
+async def test_interceptors_receive_headers_and_latency(delivered: bool, headers: Headers) -> None:
+    listener, rig = Listener(), FloorRig()
+    metrics = Metrics(rig.loop.time)
+    observer = OutcomeObserver(metrics, InterceptorChain([listener]))
+    for _ in range(2):
+        _ = rig.append(headers=headers)
+    [batch] = rig.accumulator.unresolved
+    await asyncio.sleep(0.5)
+    if delivered:
+        observer.delivered(batch, 0, -1, rig.loop.time())
+    else:
+        observer.failed(batch, batch.columns, Failure(ProducerError, "no"))
+    assert listener.heard == [(headers, 0.5)] * 2
 
 
 @in_virtual_time
