@@ -215,7 +215,7 @@ class Transactions:
             ending.task = self._spawn(self._commit(ending), "commit")
         await self.records.settle_of(ending.task, limit_s)
         state = self._state()
-        waits = state in {State.COMMITTING, State.ABORTABLE, State.FATAL} and not ending.is_out
+        waits = state is not State.INITIALIZING and not ending.is_out
         if waits and not ending.task.done() and ending.given_up is None and not ending.was_prepared:
             # No await may come before `failed`, because a cancelled caller must not leave a commit without a task.
             error = (
@@ -225,7 +225,8 @@ class Transactions:
             )
             self.records.failed(error)
             ending.give_up(self._commit_failed())
-            self._ending = None
+            if self._ending is ending:  # else another task has called `abort` after the failure
+                self._ending = None
             raise copy_of(error)
         self._raise_outcome(ending, limit_s, "commit")
 

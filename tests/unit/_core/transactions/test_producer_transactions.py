@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from time import time_ns
 from typing import Any
 
 import pytest
@@ -303,8 +304,11 @@ async def test_resumed_producer_sends_no_init_producer_id(version: int) -> None:
     assert made.manager.current == (70, 7)
     assert not made.transactions.is_undecided
     assert made.transactions.prepared().began_at_ms == 0
+    before_ms = time_ns() // 1_000_000
     await made.transactions.begin()
-    assert made.transactions.prepared()[1:4] == (70, 7, version)
+    prepared = made.transactions.prepared()
+    assert prepared[1:4] == (70, 7, version)
+    assert before_ms <= prepared.began_at_ms <= time_ns() // 1_000_000
 
 
 @in_virtual_time

@@ -106,7 +106,7 @@ class TestCommit:
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             made.fail(batch, ProducerFenced)
-            with pytest.raises(ProducerFenced) as raised:
+            with pytest.raises(ProducerFenced, match=r"^cannot commit: the transaction of 'tx'") as raised:
                 await committing
             assert raised.value.fatal
             failed = future.exception()

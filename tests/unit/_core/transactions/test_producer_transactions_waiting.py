@@ -167,15 +167,17 @@ class TestCommitInTime:
 
 
 class TestAtTheSameTime:
+    @for_each("later", range(4))
     @in_virtual_time
-    async def test_abort_waits_for_a_failed_commit(self) -> None:
+    async def test_abort_waits_for_a_failed_commit(self, later: int) -> None:
         async with rig() as made:
             first, _ = made.sent_out()
             second, _ = made.sent_out(partition=1)
             committing = asyncio.create_task(made.transactions.commit(None))
             await settle()
             made.fail(first, TopicAuthorizationFailed)
-            await settle()
+            for _ in range(later):
+                await asyncio.sleep(0)
             aborting = asyncio.create_task(made.transactions.abort(None))
             await settle()
             assert Api.ABORT not in made.coordinators.seen
@@ -186,6 +188,18 @@ class TestAtTheSameTime:
             await aborting
             assert Api.COMMIT not in made.coordinators.seen
             assert made.manager.state is State.READY
+
+    @in_virtual_time
+    async def test_abort_right_after_a_failure_leaves_the_commit_its_error(self) -> None:
+        async with rig() as made:
+            batch = made.fill()
+            committing = asyncio.create_task(made.transactions.commit(None))
+            await settle()
+            made.fail(batch, TopicAuthorizationFailed)
+            await made.transactions.abort(None)
+            with pytest.raises(CommitFailed, match="TopicAuthorizationFailed"):
+                await committing
+            assert made.coordinators.seen == [Api.INIT_PRODUCER_ID]
 
     @in_virtual_time
     async def test_commit_is_not_joined_by_a_begin_that_waited(self) -> None:
