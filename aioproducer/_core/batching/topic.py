@@ -63,6 +63,9 @@ class BatchLimits:
         "ready",
     )
 
+    _next_trial_at: float
+    """Earliest time of the next trial (loop clock); unset without a refusal."""
+
     def __init__(self, settings: BatchingSettings) -> None:
         self.ready: int = settings.batch_bytes
         """Size from which a batch is sent without lingering. Records still join the batch until it is sent or full."""
@@ -79,7 +82,6 @@ class BatchLimits:
         """Smallest size that the broker refused. One batch at a time tries a size between `_accepted` and `_refused`."""
         self._tried_at = math.inf
         """Time of the last trial (loop clock)."""
-        self._next_trial_at = 0.0
         self._estimate = 1.0
         self._compresses = False
         self._settings = settings
@@ -179,8 +181,8 @@ class MissingPartitions:
 
     __slots__ = ("_first_node", "_since", "are_deleted", "has_other_id", "has_same_id")
 
-    def __init__(self, *, has_same_id: bool) -> None:
-        self.has_same_id: bool = has_same_id
+    def __init__(self) -> None:
+        self.has_same_id: bool = False
         """True if the answers have the topic id that the records were appended under."""
         self.has_other_id: bool = False
         """True if the answers have a topic id other than the topic id of the append."""
@@ -352,7 +354,7 @@ class TopicQueues(TopicFields):
             self.missing = None
         else:
             if self.missing is None:
-                self.missing = MissingPartitions(has_same_id=is_same)
+                self.missing = MissingPartitions()
             self.missing.has_other_id |= is_another
             self.missing.has_same_id = is_same
 

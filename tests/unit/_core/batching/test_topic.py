@@ -102,6 +102,7 @@ class TestMissing:
         [
             ((ONE, ONE), True, False),
             ((ONE, OTHER), False, True),
+            ((ONE, OTHER, OTHER), True, True),
             ((ONE, NO_TOPIC_ID), False, False),
             ((NO_TOPIC_ID, NO_TOPIC_ID), False, False),
             ((NO_TOPIC_ID, ONE), False, False),

@@ -62,6 +62,48 @@ def test_trial_that_was_sent_half_full_is_repeated() -> None:
     assert tried == [3_000, 1_000, 3_000]
 
 
+@pytest.mark.parametrize(("accepted", "limit"), [(800, 1_000), (1_000, 1_000), (1_001, 3_000)])
+def test_trial_needs_an_accepted_batch_above_half_the_cap(accepted: int, limit: int) -> None:
+    made = limits()
+    made.refused(batch_of(4_000), 2_000, 4.0)
+    assert made.accepted(batch_of(accepted))
+    assert made.first_limit(5.0, is_next=False) == limit
+
+
+@pytest.mark.parametrize(("part", "limit"), [(3_150, 1_000), (3_149, 3_174)])
+def test_search_ends_close_to_the_refused_size(part: int, limit: int) -> None:
+    made = limits()
+    made.refused(batch_of(3_200), part, 4.0)
+    assert made.accepted(batch_of(part))
+    assert made.first_limit(5.0, is_next=False) == limit
+
+
+def test_refusal_of_an_accepted_size_lowers_the_limit() -> None:
+    made = limits()
+    made.refused(batch_of(4_000), 2_000, 4.0)
+    assert made.accepted(batch_of(2_000))
+    made.refused(batch_of(2_000), 1_000, 5.0)
+    assert made.full == 1_000
+
+
+@pytest.mark.parametrize(("size", "is_limited"), [(2_499, True), (2_500, False)])
+def test_accepted_probe_of_half_the_maximum_ends_the_limit(size: int, is_limited: bool) -> None:
+    made = limits()
+    made.refused(batch_of(1_000), 500, 4.0)
+    assert made.first_limit(14.0, is_next=False) == 1_250
+    assert made.accepted(batch_of(size, created_at=14.0)) is is_limited
+    assert made.full == (size if is_limited else 5_000)
+
+
+def test_accepted_batch_of_the_refused_size_ends_the_refusal() -> None:
+    made = limits()
+    made.refused(batch_of(4_000), 2_000, 4.0)
+    assert made.accepted(batch_of(2_000))
+    assert made.first_limit(5.0, is_next=False) == 3_000
+    assert not made.accepted(batch_of(4_000, created_at=5.0))
+    assert made.full == 5_000
+
+
 def test_batch_from_before_the_refusal_does_not_lift_the_limit() -> None:
     made = limits()
     made.refused(batch_of(4_000), 2_000, 4.0)
@@ -135,7 +177,7 @@ def test_batch_grows_until_it_is_full_or_old() -> None:
     batch = Batch(at, (1,), created_at=7.0, deadline=127.0, joins_until=7.0 + JOINS_FOR_S)
     assert made.grown_limit(batch, 1_000, 7.0) == BATCH + 1_000
     assert made.grown_limit(batch, 6_000, 7.0 + JOINS_FOR_S) == 5_000
-    assert made.grown_limit(batch, 1_000, 7.1 + JOINS_FOR_S) < batch.size
+    assert made.grown_limit(batch, 1_000, 7.1 + JOINS_FOR_S) == 0
 
 
 def test_next_batch_starts_at_half_and_grows_to_a_whole_batch() -> None:
@@ -149,6 +191,14 @@ def test_next_batch_starts_at_half_and_grows_to_a_whole_batch() -> None:
     assert made.next_limit(batch, 1_001 - batch.size, 7.0) == 4 * batch.size
     batch.set_limit(1_000)
     assert made.next_limit(batch, 100, 7.0) == 4 * batch.size
+    assert made.next_limit(batch, 3_000, 7.0) == batch.size + 3_000
+    batch.size = 200
+    assert made.next_limit(batch, 100, 7.0) == 1_200
+
+
+def test_half_of_a_batch_is_a_whole_number_of_bytes() -> None:
+    made = BatchLimits(batching_settings(batch_bytes=1_001))
+    assert str(made.first_limit(7.0, is_next=True)) == "500"
 
 
 def encoded(size: int, sent: int) -> Batch:

@@ -8,8 +8,8 @@ from aioproducer.types import TopicPartition
 
 
 def evidence(*, has_same_id: bool = False, has_other_id: bool = False) -> MissingPartitions:
-    missing = MissingPartitions(has_same_id=has_same_id)
-    missing.has_other_id = has_other_id
+    missing = MissingPartitions()
+    missing.has_same_id, missing.has_other_id = has_same_id, has_other_id
     return missing
 
 
@@ -29,6 +29,15 @@ def test_deletion_without_topic_ids_is_confirmed_by_two_brokers() -> None:
     assert not missing.confirm(2, 10.0 + AGREE_S - 0.1, is_only_broker=False)
     assert not missing.confirm(1, 10.0 + AGREE_S, is_only_broker=False)
     assert missing.confirm(2, 11.0 + AGREE_S, is_only_broker=False)
+
+
+@pytest.mark.parametrize(("first", "other"), [(0, 1), (1, 0), (2, 1)])
+def test_brokers_that_agree_may_have_any_id(first: int, other: int) -> None:
+    missing = evidence()
+    assert not missing.confirm(first, 10.0, is_only_broker=False)
+    assert not missing.confirm(other, 11.0, is_only_broker=False)
+    assert not missing.confirm(first, 10.0 + AGREE_S, is_only_broker=False)
+    assert missing.confirm(other, 10.0 + AGREE_S, is_only_broker=False)
 
 
 def test_unknown_broker_agrees_with_none() -> None:

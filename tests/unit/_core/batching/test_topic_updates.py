@@ -85,3 +85,12 @@ def test_topic_leaves_the_cluster_with_all_its_queues() -> None:
     topic = Topic()
     topic.leave_cluster()
     assert [topic[partition].sequences.identity for partition in range(2)] == [None, None]
+
+
+def test_batches_behind_a_deletion_are_acknowledged() -> None:
+    topic = Topic()
+    topic.update([1, 1], ONE)
+    batch = sent(topic[0])
+    assert batch.sequence is not None
+    topic[0].sequences.acknowledge(batch.sequence, batch.order, 1, 5, alone=False)
+    assert topic[0].sequences.acknowledged_here
