@@ -98,6 +98,7 @@ class TestCommitInTime:
             with pytest.raises(TransactionTimeout, match=r"^cannot commit within 5 s .*: refused with 7$"):
                 await made.transactions.commit(5)
             assert made.transactions.has_failed
+            assert not made.transactions.is_outcome_pending
             made.completion.complete(batch, 0)
             await settle()
             assert Api.COMMIT not in made.coordinators.seen
@@ -178,14 +179,16 @@ class TestAtTheSameTime:
             made.fail(first, TopicAuthorizationFailed)
             for _ in range(later):
                 await asyncio.sleep(0)
-            aborting = asyncio.create_task(made.transactions.abort(None))
+            aborting = [asyncio.create_task(made.transactions.abort(None))]
+            await settle()
+            aborting.append(asyncio.create_task(made.transactions.abort(None)))
             await settle()
             assert Api.ABORT not in made.coordinators.seen
             made.completion.complete(second, 0)
             with pytest.raises(CommitFailed, match="TopicAuthorizationFailed"):
                 await committing
             await made.answers()
-            await aborting
+            await asyncio.gather(*aborting)
             assert Api.COMMIT not in made.coordinators.seen
             assert made.manager.state is State.READY
 
