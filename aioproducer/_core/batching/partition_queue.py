@@ -253,6 +253,23 @@ class PartitionQueue(QueueFields):
         asked = next(filter(_may_be_known, reversed(self.retrying[1:])), oldest)
         return asked if asked.retry_at <= now else _BACKING_OFF
 
+    def may_write(self, batch: Batch) -> bool:
+        """Return True if *batch*, drained before its compression, still follows the earlier batches of the partition.
+
+        Since the drain, the leader may have refused an earlier batch, or the topic may have been recreated. The leader of
+        a new log would accept *batch* as its first batch, and the earlier batch would follow.
+        """
+        sequences, retrying = self.sequences, self.retrying
+        if sequences.needs_epoch_bump and not self._keeps_sequence(batch):
+            return False
+        if retrying and retrying[0].order < batch.order and not self.must_probe_newest:
+            return False
+        return self.in_flight[0] is batch or sequences.acknowledged_here
+
+    def _keeps_sequence(self, batch: Batch) -> bool:
+        """Return True if *batch* may be in the log under its sequence, which must stay the same."""
+        return batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order)
+
     def take(self, batch: Batch) -> None:
         """Move *batch*, just returned by `next_batch`, in flight, and assign a missing sequence."""
         alone: tuple[Batch, ...] = ()
@@ -336,7 +353,7 @@ class PartitionQueue(QueueFields):
         """
         retrying, self.retrying = self.retrying, ()
         for batch in retrying:
-            if batch.persistence.in_doubt and not self.sequences.behind_gap(batch.order):
+            if self._keeps_sequence(batch):
                 self.retrying += (batch,)
                 continue
             self.sequences.request_epoch_bump(batch.order, absent=True)

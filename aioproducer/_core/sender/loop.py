@@ -305,9 +305,9 @@ class Sender:
             and connection.throttled_until <= self._loop.time()
             and (self._transaction is None or self._transaction.may_send)
         )
-        for batch in batches:
-            stays = may_write and self._accumulator.leader(batch) == connection.node_id
-            if not stays and batch.state is BatchState.IN_FLIGHT:
+        for batch in _still_in_flight(batches):
+            queue = self._accumulator.queue(batch)
+            if not (may_write and queue.leader == connection.node_id and queue.may_write(batch)):
                 self._completion.give_back(batch)
         self._write(connection, connection.node_id, _still_in_flight(batches), self._loop.time())
 

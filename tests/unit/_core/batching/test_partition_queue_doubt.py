@@ -152,6 +152,47 @@ class TestLeaderDeniesOldest:
         assert [batch.persistence.sequence_refusals for batch in batches] == [0, 0]
 
 
+class TestWriteAfterCompression:
+    def test_batch_is_written_behind_batches_in_flight(self) -> None:
+        queue, batches = queue_of(2)
+        assert [*map(queue.may_write, batches)] == [True, True]
+
+    def test_batch_is_not_written_before_a_retried_batch(self) -> None:
+        queue, [first, second, third] = queue_of(3)
+        back_off(queue, second, 1.0)
+        assert [*map(queue.may_write, [first, third])] == [True, False]
+
+    def test_only_oldest_batch_is_written_to_a_new_log(self) -> None:
+        queue, [first, second] = queue_of(2)
+        queue.sequences.forget_log(second.order)
+        assert [*map(queue.may_write, [first, second])] == [True, False]
+
+    def test_newest_batch_is_written_to_a_leader_that_denies_the_oldest(self) -> None:
+        queue, [first, _, third] = doubted(3)
+        deny(first)
+        queue.take(third)
+        assert queue.may_write(third)
+        first.persistence.reset_sequence_refusals()
+        assert not queue.may_write(third)
+
+    def test_batch_is_not_written_under_an_identity_that_ends(self) -> None:
+        queue, [refused, later] = queue_of(2)
+        refused.persistence.answered()
+        queue.remove(refused)
+        queue.request_epoch_bump(refused)
+        assert not queue.may_write(later)
+        lose(later)
+        assert not queue.may_write(later)  # behind the gap, so certainly not in the log
+
+    def test_batch_in_doubt_is_written_under_an_identity_that_ends(self) -> None:
+        queue, [in_doubt, failed] = queue_of(2)
+        lose(in_doubt)
+        failed.persistence.answered()
+        queue.remove(failed)
+        queue.request_epoch_bump(failed)
+        assert queue.may_write(in_doubt)
+
+
 class TestEpochBump:
     def test_epoch_bump_leaves_a_gap_for_a_batch_not_in_the_log(self) -> None:
         queue, [first] = queue_of(1)

@@ -17,6 +17,7 @@ from aioproducer._core.protocol.produce import PartitionProduceResponse, Produce
 from aioproducer._core.records.decode import decode_batches
 from aioproducer._core.sender.loop import Sender
 from aioproducer._core.sender.requests import COMPRESS_OFF_LOOP_BYTES, Encoder
+from aioproducer.errors import BrokerError
 from tests.fakes import FakeConnection, FakePool
 from tests.unit.floor_rig import NODE, TOPIC, FloorRig, sender_settings, settle
 
@@ -109,6 +110,13 @@ class Rig(FloorRig):
                 ]
             ),
             read_s_ago=read_s_ago,
+        )
+
+    def refuse(self, kind: type[BrokerError]) -> None:
+        """Answer the oldest request with the error *kind*."""
+        refusal = PartitionProduceResponse(index=0, error_code=kind.code, base_offset=-1)
+        self.connection.answer(
+            ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=[refusal])])
         )
 
 

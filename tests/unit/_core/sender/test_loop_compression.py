@@ -16,7 +16,7 @@ from aioproducer._core.protocol.schema import ApiVersionTable
 from aioproducer._core.records.compression import Codec
 from aioproducer._core.sender import requests
 from aioproducer._core.sender.requests import ZSTD_FROM, Encoder, Unencodable
-from aioproducer.errors import ProducerError, UnsupportedCompressionType
+from aioproducer.errors import NotEnoughReplicas, ProducerError, UnknownTopicId, UnsupportedCompressionType
 from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
 from tests.fakes import FakeConnection
@@ -309,6 +309,36 @@ class TestCompression:
             rig.accept()
             await settle()
             assert rig.sent_values() == [[b"behind it"]]
+
+    @pytest.mark.parametrize("is_recreated", [False, True], ids=["refused", "recreated"])
+    @in_virtual_time
+    async def test_batch_waits_for_an_earlier_batch_without_outcome(
+        self, monkeypatch: pytest.MonkeyPatch, is_recreated: bool
+    ) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP) as rig:
+            rig.accumulator.flushing.add(1)
+            rig.fill(b"first")
+            await settle()
+            rig.accept()
+            rig.fill(b"earlier")
+            await settle()
+            later = rig.fill(LARGE)
+            await settle()
+            if is_recreated:
+                rig.accumulator.update_topic(TOPIC, [NODE], bytes(15) + b"2")
+            else:
+                rig.refuse(NotEnoughReplicas)
+            await thread.ends(rig)
+            assert [LARGE] not in rig.sent_values()
+            assert (later.state, later.retries) == (BatchState.BACKOFF, 0)
+            if is_recreated:
+                rig.refuse(UnknownTopicId)
+            await advance(1.0)
+            assert rig.sent_values() == [[b"earlier"]]
+            rig.accept()
+            await settle()
+            assert rig.sent_values() == [[LARGE]]
 
     @in_virtual_time
     async def test_batch_with_another_leader_is_given_back_alone(
