@@ -181,9 +181,10 @@ class MissingPartitions:
 
     __slots__ = ("_first_node", "_since", "are_deleted", "has_other_id", "has_same_id")
 
+    has_same_id: bool
+    """True if the answers have the topic id that the records were appended under; set before each `confirm`."""
+
     def __init__(self) -> None:
-        self.has_same_id: bool = False
-        """True if the answers have the topic id that the records were appended under."""
         self.has_other_id: bool = False
         """True if the answers have a topic id other than the topic id of the append."""
         self.are_deleted: bool = False
