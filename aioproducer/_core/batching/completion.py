@@ -88,7 +88,7 @@ class BatchCompletion:
         queue = accumulator.topics[at[0]].by_partition[at[1]]  # inlined `queue`: saves a frame
         abandoned = batch.state is _EXPIRED_IN_FLIGHT
         in_flight = queue.in_flight  # `in_flight` also has abandoned batches: no search
-        queue.in_flight = () if in_flight[0] is batch and len(in_flight) == 1 else without(in_flight, batch)
+        queue.in_flight = () if len(in_flight) == 1 else without(in_flight, batch)
         batch.acknowledge()
         if batch.sequence is not None:
             alone = not (queue.in_flight or queue.retrying)
@@ -323,7 +323,7 @@ class BatchCompletion:
         # The intake measures records by upper bounds: a limit from exact sizes would be one record too small.
         spare = 0 if isinstance(columns, RecordColumns) else BOUND_SPARE
         ends = list(accumulate((size + spare for size in columns.sizes()), initial=0))
-        half = min(max(bisect_right(ends, ends[-1] // 2) - 1, 1), count - 1)
+        half = max(bisect_right(ends, ends[-1] // 2) - 1, 1)
         largest_half = BATCH_OVERHEAD + max(ends[half], ends[-1] - ends[half])
         topic = self._accumulator.topics[batch.topic_partition.topic]
         topic.refused(batch, largest_half, self._loop.time())

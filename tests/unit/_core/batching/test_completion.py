@@ -49,6 +49,17 @@ async def test_log_append_time_is_passed_to_records_and_witness() -> None:
 
 
 @in_virtual_time
+async def test_completion_has_a_time_by_default_now() -> None:
+    rig = FloorRig()
+    batch, _ = rig.sent()
+    await asyncio.sleep(2.0)
+    rig.completion.complete(batch, 0, now=1.5)
+    batch, _ = rig.sent()
+    rig.completion.complete(batch, 1)
+    assert rig.witness.delivered_at == [1.5, 2.0]
+
+
+@in_virtual_time
 async def test_completion_acknowledges_no_sequence_without_idempotence() -> None:
     rig = FloorRig(idempotent=False)
     batch, futures = rig.sent()
@@ -359,8 +370,9 @@ class TestOnFailure:
         heard = list[Failure]()
         rig = self.rig(heard)
         batch, [future] = rig.sent()
-        rig.completion.fail(batch, SPOILT)
-        assert heard == [SPOILT]
+        refused = SPOILT._replace(of_record=True)
+        rig.completion.fail(batch, refused)
+        assert heard == [refused]
         error = future.exception()
         assert isinstance(error, InvalidRecord)
         assert error.abortable

@@ -32,7 +32,9 @@ async def test_abandoned_batch_fails_and_returns_its_memory(state: str) -> None:
         batch, [future] = rig.sent()
         if state == "backing off":
             rig.completion.reenqueue(batch, 60.0)
+    wakes = rig.wakes
     rig.completion.abandon(batch, CLOSED)
+    assert rig.wakes == wakes + 1, "a finishing sender may wait for this batch alone"
     assert errors([future]) == [ProducerClosed]
     assert (batch.state, batch.stretches) == (BatchState.FAILED, [])
     assert rig.witness.failures == [(batch, 1, CLOSED)]

@@ -100,6 +100,7 @@ async def test_interceptors_receive_headers_and_latency(delivered: bool, headers
     listener, rig = Listener(), FloorRig()
     metrics = Metrics(rig.loop.time)
     observer = OutcomeObserver(metrics, InterceptorChain([listener]))
+    await asyncio.sleep(1.0)
     for _ in range(2):
         _ = rig.append(headers=headers)
     [batch] = rig.accumulator.unresolved
@@ -148,11 +149,14 @@ async def test_unknown_offset_is_reported_for_each_record() -> None:
     assert [metadata.offset for metadata, _, _ in fixture.spy.heard if metadata] == [-1, -1]
 
 
+@pytest.mark.parametrize("log_append_time_ms", [0, 5])
 @in_virtual_time
-async def test_log_append_time_is_reported_to_interceptors() -> None:
+async def test_log_append_time_is_reported_to_interceptors(log_append_time_ms: int) -> None:
     fixture = Fixture()
-    fixture.delivered(0, 5)
-    assert [metadata[-2:] for metadata, _, _ in fixture.spy.heard if metadata] == [(5, True), (5, True)]
+    fixture.delivered(0, log_append_time_ms)
+    assert [metadata for metadata, _, _ in fixture.spy.heard] == [
+        RecordMetadata(TOPIC, 0, offset, log_append_time_ms, log_append_time=True) for offset in (0, 1)
+    ]
 
 
 @in_virtual_time
@@ -160,7 +164,11 @@ async def test_failed_records_are_counted_and_get_an_error_each() -> None:
     fixture = Fixture()
     fixture.observer.failed(fixture.batch, fixture.batch.columns, Failure(TopicAuthorizationFailed, "no"))
     assert fixture.counted() == {"failed_records": 2}
-    [(metadata, first, where), (_, second, _)] = fixture.spy.heard
+    fixture.observer.failed(
+        fixture.batch, fixture.batch.columns.take([0]), Failure(TopicAuthorizationFailed, "no")
+    )
+    assert fixture.counted() == {"failed_records": 3}
+    [(metadata, first, where), (_, second, _), _] = fixture.spy.heard
     assert (metadata, where) == (None, WHERE)
     assert isinstance(first, TopicAuthorizationFailed)
     assert first is not second
@@ -178,7 +186,8 @@ async def test_failure_without_interceptors_is_only_counted() -> None:
 @in_virtual_time
 async def test_retried_records_and_split_batches_are_counted() -> None:
     fixture = Fixture()
-    fixture.observer.retried(fixture.batch)
-    fixture.observer.split(fixture.batch)
-    assert fixture.counted() == {"retried_records": 2, "splits": 1}
+    for _ in range(2):
+        fixture.observer.retried(fixture.batch)
+        fixture.observer.split(fixture.batch)
+    assert fixture.counted() == {"retried_records": 4, "splits": 2}
     assert fixture.spy.heard == [], "that is no outcome"

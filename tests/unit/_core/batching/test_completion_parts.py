@@ -173,6 +173,7 @@ async def test_halves_are_of_bytes_and_never_empty(lengths: list[int], left: int
     batch, _ = rig.sent(*(bytes(length) for length in lengths))
     rig.completion.split(batch)
     assert [len(part) for part in batch.successors] == [left, len(lengths) - left]
+    assert rig.accumulator.topics[TOPIC].limits.cap == max(part.size for part in batch.successors)
 
 
 @in_virtual_time
@@ -279,3 +280,25 @@ async def test_topic_limit_ends_when_a_larger_batch_is_accepted() -> None:
     rig.completion.complete(probe, 8)
     assert limits.ready == limits.full == 1_000
     assert not rig.completion._capped
+
+
+@in_virtual_time
+async def test_limit_does_not_depend_on_batches_before_the_refusal() -> None:
+    rig = FloorRig(batch_bytes=2_000, batch_max_bytes=2_000)
+    rig.recognise(1)
+    accepted, _ = rig.sent(b"a" * 700)
+    rig.completion.complete(accepted, 0)
+    batch, _ = rig.sent(b"b" * 500, b"c" * 500)
+    rig.completion.split(batch)
+    assert rig.accumulator.topics[TOPIC].limits.cap == batch.successors[0].size
+
+
+@in_virtual_time
+async def test_halves_of_a_buffer_leave_room_for_as_many_records() -> None:
+    accelerator = pytest.importorskip("aioproducer._core._accelerator", exc_type=ImportError)
+    rig = FloorRig(records=accelerator.RecordBuffer, batch_bytes=4_000)
+    batch, _ = rig.sent(*[b"v" * 100] * 20)
+    rig.completion.split(batch)
+    assert [len(part) for part in batch.successors] == [10, 10]
+    assert len(rig.fill(*[b"v" * 100] * 10)) == 10
+    assert rig.accumulator.unfinished == 3
