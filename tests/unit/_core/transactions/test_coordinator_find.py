@@ -276,6 +276,15 @@ class TestTransactionVersion:
         assert rig.coordinators.transaction_version == 2
 
     @in_virtual_time
+    async def test_version_is_1_until_the_limited_node_is_replaced(self) -> None:
+        """An old proxy at node 2 offers lower versions of EndTxn."""
+        rig = CoordinatorsRig()
+        features = {"transaction.version": 2}
+        for node_id, end_txn, version in ((1, 5, 2), (2, 4, 1), (1, 5, 1), (2, 5, 2)):
+            rig.connect(node_id, AskedConnection(node_id, {26: (0, end_txn)}, finalized_features=features))
+            assert rig.coordinators.transaction_version == version
+
+    @in_virtual_time
     async def test_lost_connection_does_not_change_the_transaction_version(self) -> None:
         rig = CoordinatorsRig()
         rig.coordinators.connected(1)
