@@ -132,10 +132,8 @@ async def test_connection_lost_during_the_dial_is_reported_as_lost(broker: Scrip
 
 async def test_handshake_ends_at_the_deadline() -> None:
     async with ScriptedBroker(stay_silent) as broker:
-        deadline = asyncio.get_running_loop().time() + SHORT_S
-        with pytest.raises(
-            ConnectionFailed, match=r"connected, but the handshake did not finish within 0\.0"
-        ):
+        deadline = asyncio.get_running_loop().time() + 10 * SHORT_S  # a busy machine dials within this time
+        with pytest.raises(ConnectionFailed, match="connected, but the handshake did not finish within 0"):
             await open_connection(broker.address, settings(), deadline=deadline)
         await (await broker.accepted.get()).gone.wait()
 
