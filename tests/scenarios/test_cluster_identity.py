@@ -12,10 +12,10 @@ import pytest
 
 from aioproducer import CommitFailed, DeliveryTimeout, Producer, ProducerError, TransactionOutcomeUnknown
 from aioproducer._core.protocol.metadata import ApiVersionsRequest
-from aioproducer.errors import RebootstrapRequired
+from aioproducer.errors import NotEnoughReplicas, RebootstrapRequired
 from aioproducer.testing import Cluster, broker as broker_module
 from aioproducer.testing.handlers import connect
-from tests.scenarios.rig import TOPIC, cluster, scenario, values
+from tests.scenarios.rig import TOPIC, cluster, now, scenario, values
 
 COUNTS = pytest.mark.parametrize("records", [1, 10, 2_000])
 BOTH_KINDS = pytest.mark.parametrize("idempotent", [True, False])
@@ -248,3 +248,39 @@ async def test_check_costs_one_request_per_connection(
         await send_all(producer, 3, 3)
         assert opened.request_count("metadata") - before == questions
         assert opened.request_count("api_versions") == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"acks": 0, "enable_idempotence": False},
+        {"acks": 1, "enable_idempotence": False, "compression_type": "gzip"},
+        {"acks": "all", "enable_idempotence": True, "compression_type": "gzip"},
+    ],
+    ids=["unacknowledged", "plain", "idempotent"],
+)
+@scenario
+async def test_large_records_are_written_to_another_cluster(options: Any) -> None:
+    async with two_clusters() as (ours, other):
+        options = {"batch_size": 200_000, "max_request_size": 400_000, **IMPATIENT, **options}
+        async with Producer(ours.bootstrap_servers, **options) as producer:
+            await send_all(producer, 20)
+            await take_over(ours, other, 1, 2)
+            calls = [producer.send(TOPIC, bytes(50_000), partition=0) for _ in range(3)]
+            assert not [each for each in await asyncio.gather(*calls) if each.partition]
+            await other.wait_for_records(TOPIC, 0, 3)
+
+
+@BOTH_KINDS
+@scenario
+async def test_retries_back_off_after_a_change_of_the_cluster(idempotent: bool) -> None:
+    async with two_clusters() as (ours, other):
+        options: Any = {"enable_idempotence": idempotent, "linger_ms": 0}
+        async with Producer(ours.bootstrap_servers, **options) as producer:
+            await send_all(producer, 20)
+            await take_over(ours, other, 1, 2)
+            await send_all(producer, 2)
+            other.on("produce", times=5).answer(NotEnoughReplicas)
+            began_at = now()
+            await producer.send(TOPIC, b"refused five times", partition=0)
+            assert now() - began_at > 1

@@ -264,7 +264,11 @@ class PartitionQueue(QueueFields):
             return False
         if retrying and retrying[0].order < batch.order and not self.must_probe_newest:
             return False
-        return self.in_flight[0] is batch or sequences.acknowledged_here
+        earlier = self.in_flight[: self.in_flight.index(batch)]
+        if not earlier:
+            return True
+        # A retried batch may have been drained meanwhile, and not be written yet.
+        return sequences.acknowledged_here and all(each.persistence.attempt_is_out for each in earlier)
 
     def _keeps_sequence(self, batch: Batch) -> bool:
         """Return True if *batch* may be in the log under its sequence, which must stay the same."""
@@ -367,8 +371,8 @@ class PartitionQueue(QueueFields):
         """Continue in another cluster, whose logs have no batch and no sequence of this producer."""
         for batch in (*self.retrying, *self.in_flight):
             batch.persistence.leave_log()
-        self.sequences.leave_cluster()
         if self._is_idempotent:
+            self.sequences.leave_cluster()
             self.renumber_retrying()
 
     def remove(self, batch: Batch) -> None:

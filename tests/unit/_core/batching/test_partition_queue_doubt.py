@@ -162,6 +162,11 @@ class TestWriteAfterCompression:
         back_off(queue, second, 1.0)
         assert [*map(queue.may_write, [first, third])] == [True, False]
 
+    def test_batch_is_not_written_before_an_unwritten_earlier_batch(self) -> None:
+        queue, [first, second, third] = queue_of(3)
+        second.persistence.not_written()
+        assert [*map(queue.may_write, [first, second, third])] == [True, True, False]
+
     def test_only_oldest_batch_is_written_to_a_new_log(self) -> None:
         queue, [first, second] = queue_of(2)
         queue.sequences.forget_log(second.order)

@@ -341,6 +341,31 @@ class TestCompression:
             assert rig.sent_values() == [[LARGE]]
 
     @in_virtual_time
+    async def test_batch_waits_for_a_retry_drained_behind_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        thread = Thread(monkeypatch)
+        async with Rig(codec=Codec.GZIP) as rig:
+            rig.accumulator.flushing.add(1)
+            rig.fill(b"first")
+            await settle()
+            rig.accept()
+            earlier = rig.fill(b"earlier")
+            await settle()
+            later = rig.fill(LARGE)
+            await settle()
+            rig.refuse(NotEnoughReplicas)
+            earlier.retry_by(rig.loop.time())
+            rig.accumulator.schedule.offer(rig.queue(0), rig.loop.time())
+            rig.wakeup.ring()
+            await settle()
+            assert len(preparing_of(rig)) == 2
+            await thread.ends(rig)
+            assert rig.sent_values() == [[b"earlier"]]
+            assert later.state is BatchState.BACKOFF
+            rig.accept()
+            await settle()
+            assert rig.sent_values() == [[LARGE]]
+
+    @in_virtual_time
     async def test_batch_with_another_leader_is_given_back_alone(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
