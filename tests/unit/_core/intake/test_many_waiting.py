@@ -5,13 +5,16 @@ from itertools import groupby
 
 import pytest
 
+from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.waiters import Failure
 from aioproducer._core.intake.many import CHUNK_RECORDS, OrderedCalls
 from aioproducer._core.partitioning import CallablePartitioner
+from aioproducer._core.records.columns import Records
+from aioproducer._core.steps import step_here
 from aioproducer.errors import BufferTimeout, DeliveryTimeout, MetadataTimeout, ProducerClosed
 from aioproducer.testing import in_virtual_time
 from tests.fakes import topic_info
-from tests.unit._core.intake.intake_rig import Spy
+from tests.unit._core.intake.intake_rig import Spy, checked
 from tests.unit._core.intake.many_rig import Rig
 from tests.unit._core.intake.slow import slow_choice, slow_serializer
 from tests.unit.floor_rig import TOPIC, lost, settle
@@ -289,6 +292,23 @@ class TestTimeout:
         assert isinstance(result.failures[CHUNK_RECORDS * 3 - 1], DeliveryTimeout)
 
     @in_virtual_time
+    async def test_close_by_an_interceptor_ends_a_timeout(self) -> None:
+        rig, closed = Rig(partitions=2), Failure(ProducerClosed, "closed")
+        sending = rig.send([b"a", b"b"], partitions=[0, 1], timeout_s=2.0)
+        await settle()
+        failed = rig.witness.failed
+
+        def close(batch: Batch, records: Records, failure: Failure) -> None:
+            failed(batch, records, failure)
+            step_here().call(rig.completion.fail_everything, closed)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rig.witness, "failed", close)
+            result = await sending
+        assert [type(error) for error in result.failures.values()] == [DeliveryTimeout, ProducerClosed]
+        assert [failure.kind for _, _, failure in rig.witness.failures] == [DeliveryTimeout, ProducerClosed]
+
+    @in_virtual_time
     async def test_outcome_before_the_timeout_cancels_the_timer(self) -> None:
         rig = Rig()
         result = await rig.delivered(rig.send([b"a"], timeout_s=2.0))
@@ -341,6 +361,22 @@ class TestEnd:
         assert len(spy.errors) == seen - queued
         assert (len(rig.accumulator.pending_calls), rig.accumulator.arriving) == (0, 0)
         assert [len(batch) for batch in rig.acknowledge()] == [queued], "it went without lingering"
+
+    @in_virtual_time
+    async def test_interrupted_seal_recounts_the_memory(self) -> None:
+        rig = Rig(buffer_bytes=1_000)
+
+        def interrupt(batch: Batch, now: float) -> None:
+            rig.use_up_memory()
+            raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rig.accumulator, "seal", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                await rig.many.send(checked([b"a"]), None)
+        [batch] = rig.accumulator.unresolved
+        assert rig.accumulator.memory.used == batch.held
+        assert not rig.accumulator.pending_calls
 
     @in_virtual_time
     async def test_close_between_chunks_fails_the_call(self) -> None:

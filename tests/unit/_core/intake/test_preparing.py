@@ -8,6 +8,7 @@ from aioproducer._core.batching.bulk import SendManyCall
 from aioproducer._core.intake.preparing import CHECK_EVERY, USER_CODE_SLICE_S, Preparing
 from aioproducer._core.partitioning import CallablePartitioner
 from aioproducer.errors import ProducerError
+from aioproducer.serializers import HeaderList
 from aioproducer.testing import in_virtual_time
 from aioproducer.types import ProducerRecord
 from tests.cases import for_each
@@ -149,3 +150,51 @@ async def test_interceptors_receive_failures_of_changed_records() -> None:
     [(error, where)] = spy.errors
     assert isinstance(error, ProducerError)
     assert where == (TOPIC, 1)
+
+
+LATER = "later"
+
+
+def at_times(value: str) -> Any:
+    """Serialize *value*; return an awaitable for `LATER`."""
+
+    async def encode() -> bytes:
+        return value.encode()
+
+    return encode() if value == LATER else value.encode()
+
+
+class AtTimes:
+    def serialize(self, topic: str, headers: HeaderList, value: str) -> Any:
+        return at_times(value)
+
+
+@for_each(
+    ("settings", "keys", "field", "key"),
+    [
+        ({"value_serializer": at_times}, None, "value", None),
+        ({"value_serializer": at_times}, [b"a", b"b", b"c"], "value", b"b"),
+        ({"value_serializer": at_times, "key_serializer": str.encode}, ["a", "b", "c"], "value", b"b"),
+        ({"value_serializer": str.encode, "key_serializer": at_times}, ["a", LATER, "c"], "key", None),
+        ({"value_serializer": AtTimes(), "key_serializer": str.encode}, ["a", "b", "c"], "value", b"b"),
+    ],
+)
+@pytest.mark.parametrize("interceptors", [0, 1])
+@in_virtual_time
+async def test_preparation_ends_at_an_awaitable(
+    interceptors: int, settings: dict[str, Any], keys: list[Any] | None, field: str, key: bytes | None
+) -> None:
+    spies = [Spy() for _ in range(interceptors)]
+    rig = Rig(interceptors=spies, **settings)
+    given = ["first", LATER if field == "value" else "second", "third"]
+    rows = checked(given, keys=keys, serialized_later=(True, True))
+    prepared, taken = rig.preparing.prepared(rows, rig.call)
+    assert (taken, list(prepared.values)) == (1, [b"first"])
+    assert keys is None or list(prepared.keys or ()) == [b"a"]
+    record, waits = rig.preparing.begun or pytest.fail("no record has begun")
+    assert waits is not None
+    waits.discard()
+    assert (record.value, waits.field) == (given[1], field)
+    assert field == "key" or waits.key == key
+    assert [[each.value for each in spy.seen] for spy in spies] == [given[:2]] * interceptors
+    assert not rig.call.result.failures
