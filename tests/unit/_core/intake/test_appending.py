@@ -13,6 +13,7 @@ from aioproducer.errors import (
     RecordTooLarge,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.fakes import topic_info
 from tests.unit._core.intake.appending_rig import CLOSED, FOREVER, Rig
 from tests.unit.floor_rig import TOPIC, settle
@@ -100,6 +101,16 @@ class TestOrder:
                 pass
             assert TOPIC in rig.accumulator.topics
         assert rig.accumulator.topics == {}
+
+
+@for_each(("error", "free"), [(BufferTimeout("late"), 100), (KeyboardInterrupt(), 1_000)])
+@in_virtual_time
+async def test_interrupted_call_recounts_the_memory(error: BaseException, free: int) -> None:
+    rig = Rig(buffer_bytes=1_000)
+    with rig.caller() as call:
+        rig.accumulator.memory.free = 100
+        call.end(error)
+        assert rig.accumulator.memory.free == free
 
 
 class TestServed:

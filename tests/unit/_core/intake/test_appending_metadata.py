@@ -4,14 +4,15 @@ import asyncio
 
 import pytest
 
-from aioproducer._core.intake.appending import has_partition
+from aioproducer._core.intake.appending import WaitingCall, has_partition
 from aioproducer.errors import (
+    MetadataTimeout,
     ProducerClosed,
     TopicAuthorizationFailed,
 )
 from aioproducer.testing import in_virtual_time
 from tests.fakes import topic_info
-from tests.unit._core.intake.appending_rig import CLOSED, Rig
+from tests.unit._core.intake.appending_rig import CLOSED, FOREVER, Rig
 from tests.unit.floor_rig import TOPIC, settle
 
 
@@ -90,6 +91,73 @@ class TestNewPartition:
         await asyncio.gather(earlier, later)
         assert order == ["earlier", "later"]
         assert rig.accumulator.memory.used == 0
+
+    @in_virtual_time
+    async def test_call_without_memory_may_be_served_by_an_earlier_call(self) -> None:
+        rig, order = Rig(partitions=2), list[str]()
+        earlier = asyncio.create_task(rig.call(order, "earlier", partition=2))
+        await settle()
+        pending = rig.pending(lambda: order.append("later"))
+        memory = rig.accumulator.memory
+
+        async def reserve() -> int:
+            with rig.caller(1, pending):
+                assert not await pending.take_turn(FOREVER)
+                return await pending.reserve(memory.limit)
+
+        memory.free -= 1
+        later = asyncio.create_task(reserve())
+        await settle()
+        rig.answer(1, 1, 1)
+        memory.give_back(1)
+        await asyncio.gather(earlier, later)
+        assert order == ["earlier", "later"]
+        assert later.result() == 0
+        assert pending.place == (rig.queue().open, 0)
+
+    @in_virtual_time
+    async def test_serializing_call_lets_earlier_calls_go_first(self) -> None:
+        rig, order, serialized = Rig(partitions=2), list[str](), asyncio.Event()
+
+        class Serializing(WaitingCall):
+            async def serialize(self) -> None:
+                await serialized.wait()
+
+        async def serialize() -> None:
+            with rig.caller(call=Serializing()) as call:
+                assert not await call.take_turn(FOREVER)
+                order.append("later")
+
+        with rig.nothing_left_behind():
+            earlier = asyncio.create_task(rig.call(order, "earlier", partition=2))
+            await settle()
+            later = asyncio.create_task(serialize())
+            await settle()
+            rig.answer(1, 1, 1)
+            serialized.set()
+            await asyncio.gather(earlier, later)
+        assert order == ["earlier", "later"]
+
+    @in_virtual_time
+    async def test_metadata_timeout_ends_the_wait_for_a_partition(self) -> None:
+        rig = Rig(partitions=2)
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call([], "it", partition=2))
+            await settle()
+            rig.updater.asked[0][2].set_exception(MetadataTimeout("late"))
+            with pytest.raises(MetadataTimeout):
+                await waiting
+
+    @in_virtual_time
+    async def test_partition_found_at_the_timeout_gets_its_turn(self) -> None:
+        rig, order = Rig(partitions=2), list[str]()
+        with rig.nothing_left_behind():
+            waiting = asyncio.create_task(rig.call(order, "it", partition=2))
+            await settle()
+            rig.updater.asked[0][2].set_exception(MetadataTimeout("late"))
+            rig.learn(TOPIC, 1, 1, 1)
+            await waiting
+        assert order == ["it"]
 
     @in_virtual_time
     async def test_missing_partition_raises_value_error(self) -> None:

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+import asyncio
+import inspect
+from collections.abc import Coroutine
 from typing import Any, ClassVar, cast
 
 import pytest
 
+from aioproducer._core.batching.batch import RecordFuture
+from aioproducer._core.intake.appending import PendingAppend, WaitingCall
 from aioproducer._core.partitioning import CallablePartitioner, RoundRobinPartitioner
 from aioproducer.errors import ProducerError, RecordTooLarge, SerializationError
 from aioproducer.serializers import HeaderList, Serializer, string_serializer
+from aioproducer.testing import in_virtual_time
 from aioproducer.types import HeadersInput, ProducerRecord
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
-from tests.unit.floor_rig import TOPIC
+from tests.unit.floor_rig import TOPIC, settle
 
 
 class TestSerializers:
@@ -144,3 +150,96 @@ class TestInterceptors:
             (SerializationError, (TOPIC, -1)),
             (SerializationError, (TOPIC, 1)),
         ]
+
+
+class Encoder:
+    """Serializer that is a plain function and returns a coroutine."""
+
+    def __init__(self) -> None:
+        self.made: list[Coroutine[Any, Any, bytes]] = []
+
+    def __call__(self, value: str) -> Any:
+        self.made.append(self._encode(value))
+        return self.made[-1]
+
+    async def _encode(self, value: str) -> bytes:
+        return value.encode()
+
+
+class Awaiting:
+    """Awaitable that is neither a coroutine nor a Future."""
+
+    def __init__(self, _: str) -> None:
+        pass
+
+    def __await__(self) -> Any:
+        pytest.fail("send_nowait awaits nothing")
+
+
+class TestAwaitables:
+    """Awaitables returned by serializers that are not coroutine functions."""
+
+    @staticmethod
+    def wait(rig: Rig, pending: PendingAppend) -> asyncio.Task[RecordFuture]:
+        return asyncio.create_task(rig.intake.append_when_possible(pending, rig.loop.time(), None))
+
+    @pytest.mark.parametrize("field", ["key", "value"])
+    @pytest.mark.parametrize("entry", ["pending", "intake.check"])
+    @in_virtual_time
+    async def test_awaitable_is_awaited_once(self, field: str, entry: str) -> None:
+        encoder = Encoder()
+        serializers: dict[str, Any] = {"key_serializer": str.encode, "value_serializer": str.encode}
+        rig = Rig(**(serializers | {f"{field}_serializer": encoder}))
+        if entry == "pending":
+            pending = rig.pending("value", "key")
+        else:
+            pending = rig.intake.check(TOPIC, "value", "key", None, (), None)
+        assert len(encoder.made) == (entry == "pending")
+        _ = await self.wait(rig, pending)
+        assert rig.records() == [(b"value", b"key", (), NOW_MS)]
+        assert len(encoder.made) == 1
+
+    @staticmethod
+    async def attempted(rig: Rig) -> asyncio.Task[RecordFuture]:
+        """Return a call for which another call has attempted the append."""
+        before = WaitingCall()
+        before.partition = None
+        before.begin(rig.accumulator.topics[TOPIC], rig.accumulator, rig.updater.real)
+        await before.take_turn(1e9)
+        waiting = TestAwaitables.wait(rig, rig.intake.check(TOPIC, "v", None, None, (), None))
+        await settle()
+        before.end_turn()
+        return waiting
+
+    @in_virtual_time
+    async def test_awaitable_of_an_attempt_is_awaited_by_its_call(self) -> None:
+        encoder = Encoder()
+        rig = Rig(value_serializer=encoder)
+        waiting = await self.attempted(rig)
+        assert (len(encoder.made), rig.queued) == (1, 0)
+        _ = await waiting
+        assert [value for value, *_ in rig.records()] == [b"v"]
+        assert len(encoder.made) == 1
+
+    @in_virtual_time
+    async def test_cancelled_call_drops_the_awaitable(self) -> None:
+        encoder = Encoder()
+        rig = Rig(value_serializer=encoder)
+        waiting = await self.attempted(rig)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+        assert [inspect.getcoroutinestate(each) for each in encoder.made] == ["CORO_CLOSED"]
+        assert rig.queued == 0
+
+    @pytest.mark.parametrize("serializer", [Encoder(), Awaiting])
+    async def test_refusal_names_the_serializer(self, serializer: Any) -> None:
+        spy = Spy()
+        rig = Rig(value_serializer=serializer, interceptors=[spy])
+        error = rig.intake.refusal(rig.pending("v"))
+        assert isinstance(error, TypeError)
+        name = getattr(serializer, "__qualname__", "Encoder")
+        assert str(error) == (
+            f"value_serializer {name}: the serializer is async, and send_nowait awaits nothing; use send or enqueue"
+        )
+        assert [reported.__cause__ for reported, _ in spy.errors] == [error]

@@ -22,6 +22,7 @@ from aioproducer.testing import in_virtual_time
 from tests.cases import for_each
 from tests.fakes import topic_info
 from tests.unit._core.intake.intake_rig import NOW_MS, Rig, Spy
+from tests.unit._core.intake.slow import work
 from tests.unit.floor_rig import TOPIC, lost, settle
 
 
@@ -301,3 +302,17 @@ class TestDeadlines:
         await asyncio.sleep(3)
         assert future.result().offset == 5
         assert rig.witness.failures == []
+
+    @in_virtual_time
+    async def test_record_delivered_just_before_its_timeout_counts(self) -> None:
+        rig = Rig()
+        future = await rig.intake.append_when_possible(
+            rig.intake.check(TOPIC, b"v", None, None, (), None), 0.0, 2.0
+        )
+        [batch] = rig.drain()
+        rig.loop.call_at(1.0, rig.completion.complete, batch, 5)
+        wakes = rig.wakes
+        work(3.0)  # both timers are due in the next iteration of the event loop
+        await settle()
+        assert future.result().offset == 5
+        assert (rig.wakes, rig.witness.failures) == (wakes, [])
