@@ -6,6 +6,7 @@ import pytest
 
 from aioproducer._core.batching.batch import Batch
 from aioproducer._core.batching.batch_state import BatchState
+from aioproducer._core.batching.schedule import TICK_S
 from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.net.pool import RefusedLogins
 from aioproducer._core.sender.obstacles import LATE_S
@@ -18,6 +19,7 @@ from aioproducer.errors import (
     TimeoutReason,
 )
 from aioproducer.testing import in_virtual_time
+from tests.unit._core.batching.schedule_rig import Admitting
 from tests.unit._core.sender.loop_rig import Rig as LoopRig
 from tests.unit.floor_rig import NODE, TOPIC, lose, lost
 
@@ -205,3 +207,64 @@ async def test_blocked_loop_may_have_hidden_an_answer(late_s: float, reason: Tim
     batch, _ = rig.sent()
     await asyncio.sleep(2.1 + late_s)
     assert rig.sender.obstacles.failure(batch, 2.0, 2.0).reason is reason
+
+
+@pytest.mark.parametrize(
+    ("late_s", "text"), [(0.0, "the event loop did not run"), (3.0, "the event loop did not run for 3.0 s")]
+)
+@in_virtual_time
+async def test_blocked_loop_is_the_reason_of_a_sendable_batch(late_s: float, text: str) -> None:
+    rig = Rig()
+    batch = rig.ready()
+    await asyncio.sleep(2.0 + TICK_S + late_s)
+    failure = rig.sender.obstacles.failure(batch, 2.0, 2.0)
+    assert failure.reason is TimeoutReason.LOOP_BLOCKED
+    assert failure.message.endswith(f"never sent: {text}")
+
+
+@in_virtual_time
+async def test_unwritten_batch_waits_for_earlier_requests() -> None:
+    rig = Rig()
+    _ = rig.fill()
+    [batch] = rig.drain()
+    assert rig.sender.obstacles.of(batch) == (
+        TimeoutReason.IN_FLIGHT_LIMIT,
+        "earlier requests to node 1 are still being written",
+        None,
+    )
+    rig.connection.throttled_until = 5.0
+    assert rig.reason(batch) is TimeoutReason.THROTTLED
+
+
+@in_virtual_time
+async def test_transaction_is_the_reason_while_a_broker_is_connected() -> None:
+    rig = Rig(batching={"identities": Admitting()})
+    rig.updater.knows(TOPIC, NODE)
+    batch = rig.ready()
+    assert rig.sender.obstacles.of(batch) == (
+        TimeoutReason.TRANSACTION,
+        "the transaction does not take the partition yet",
+        None,
+    )
+    rig.connection.close()
+    assert rig.reason(batch) is TimeoutReason.CONNECTING
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "1 earlier batch of the partition awaits the response"),
+        (2, "2 earlier batches of the partition await the response"),
+    ],
+)
+@in_virtual_time
+async def test_batches_in_flight_hold_the_next_batch_back(count: int, text: str) -> None:
+    rig = Rig(batching={"max_in_flight": count})
+    for _ in range(count):
+        _ = rig.sent()
+    batch = rig.ready()
+    assert rig.sender.obstacles.of(batch) == (TimeoutReason.IN_FLIGHT_LIMIT, text, None)
+    rig.connection.throttled_until = 5.0
+    assert rig.reason(batch) is TimeoutReason.THROTTLED
+    rig.connection.is_paused = True
+    assert rig.reason(batch) is TimeoutReason.AUTHENTICATION

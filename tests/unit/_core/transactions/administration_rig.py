@@ -59,6 +59,11 @@ class Brokers:
         self.offered = dict(OFFERED)
         self.snapshot = MetadataSnapshot(brokers={node: Broker(node, "b", 9092 + node) for node in (0, 1)})
         self.connections = {node: Node(self, node) for node in (0, 1)}
+        self.dials: list[int] = []
+        self.refused_dials = 0
+        """Number of the next dials that fail at once."""
+        self.on_dial: Callable[[int], object] = lambda _node: None
+        """Called with the node of a dial that does not fail."""
 
     def of(self, kind: type[Request[Any]]) -> list[Any]:
         return [request for request, _ in self.asked if isinstance(request, kind)]
@@ -68,13 +73,21 @@ class Brokers:
 
     # --- a pool ---
     def get(self, node_id: int) -> Any:
-        return self.connections[node_id]
+        return self.connections.get(node_id)
 
     def least_loaded(self, candidates: Any, _rather_not: int = -1) -> Any:
         return next((self.connections[each] for each in sorted(candidates)), None)
 
+    def connect_soon(self, node_id: int, _address: object) -> None:
+        self.dials.append(node_id)
+        if len(self.dials) > self.refused_dials:
+            self.on_dial(node_id)
+
     def next_attempt_at(self, _node_id: int) -> float | None:
-        return None
+        return asyncio.get_running_loop().time() if len(self.dials) <= self.refused_dials else None
+
+    def last_error(self, _node_id: int) -> ConnectionFailed | None:
+        return ConnectionFailed("b:9093: refused")
 
     def answer(self, node: int, request: Any) -> Any:  # noqa: PLR0911 - a table
         match request:

@@ -20,6 +20,7 @@ from aioproducer._core.protocol.transactions import (
 from aioproducer._core.transactions.administration import PIPELINED, TransactionListing
 from aioproducer.errors import (
     BrokerError,
+    ConnectionFailed,
     InvalidTxnState,
     ProducerError,
     TransactionalIdAuthorizationFailed,
@@ -120,6 +121,15 @@ class TestEnd:
         brokers.ends, brokers.state = [48], description("CompleteAbort")
         with pytest.raises(TransactionOutcomeUnknown):
             end(brokers, prepared(version=1))
+
+    def test_outcome_is_unknown_where_states_cannot_be_described(self) -> None:
+        brokers = Brokers()
+        brokers.ends = [48]
+        brokers.connections[1].versions = ApiVersionTable({26: OFFERED[26]})
+        with pytest.raises(TransactionOutcomeUnknown, match="InvalidTxnState") as caught:
+            end(brokers, prepared())
+        assert isinstance(caught.value.__cause__, InvalidTxnState)
+        assert not brokers.of(DescribeTransactionsRequest)
 
     def test_authorization_error_is_raised_as_it_is(self) -> None:
         brokers = Brokers()
@@ -243,6 +253,13 @@ class TestDescribe:
     def test_unknown_ids_are_described_as_none(self) -> None:
         assert run(Brokers(), lambda admin: admin.describe(["a", "b"])) == {"a": None, "b": None}
 
+    def test_answer_about_another_id_describes_nothing(self) -> None:
+        brokers = Brokers()
+        brokers.state = description("Ongoing")
+        told = run(brokers, lambda admin: admin.describe(["orders-1", "orders-3"]))
+        assert told["orders-1"].producer_id == 7
+        assert told["orders-3"] is None
+
     def test_refusal_is_raised(self) -> None:
         brokers = Brokers()
         brokers.state = Described(error_code=53, transactional_id="orders-1")
@@ -288,6 +305,39 @@ class TestList:
         brokers.starting = 1000
         with pytest.raises(TransactionTimeout, match="the broker lists no brokers"):
             run(brokers, lambda admin: admin.list(None, (), None))
+
+    def test_broker_without_these_filters_raises_unsupported(self) -> None:
+        brokers = Brokers()
+        brokers.connections[0].versions = ApiVersionTable({3: OFFERED[3]})
+        with pytest.raises(
+            UnsupportedVersion, match=r"b:9092 \(node 0\) cannot list transactions by these filters"
+        ):
+            run(brokers, lambda admin: admin.list(None, ["Ongoing"], None))
+
+    @for_each("refused", [0, 2])
+    @in_virtual_time
+    async def test_broker_that_is_not_connected_is_dialled(self, refused: int) -> None:
+        brokers, loop = Brokers(), asyncio.get_running_loop()
+        brokers.listed[1] = [Listed(transactional_id="a", producer_id=1, transaction_state="Empty")]
+        brokers.refused_dials = refused
+        node = brokers.connections.pop(1)
+        admin = administration(brokers)
+
+        def connect() -> None:
+            brokers.connections[1] = node
+            admin.connections_changed()
+
+        brokers.on_dial = lambda _node: loop.call_later(0.5, connect)
+        assert [each[0] for each in await admin.list(None, (), None)] == ["a"]
+        assert brokers.dials == [1] * (refused + 1)
+
+    def test_broker_that_cannot_be_dialled_raises_a_timeout(self) -> None:
+        brokers = Brokers()
+        brokers.refused_dials = 1000
+        del brokers.connections[1]
+        with pytest.raises(TransactionTimeout, match="b:9093: refused") as caught:
+            run(brokers, lambda admin: admin.list(None, (), None))
+        assert isinstance(caught.value.__cause__, ConnectionFailed)
 
     def test_unknown_state_filter_raises_value_error(self) -> None:
         brokers = Brokers()
