@@ -16,8 +16,8 @@ from aioproducer.errors import (
 )
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.metadata.answers import answer, port_of
-from tests.unit._core.metadata.fakes import REQUEST_TIMEOUT_S, now, settings
-from tests.unit._core.metadata.metadata_source_rig import NODES, QUICKLY_S, Setup
+from tests.unit._core.metadata.fakes import REQUEST_TIMEOUT_S, address_of, now, settings
+from tests.unit._core.metadata.metadata_source_rig import NODES, QUESTION, QUICKLY_S, Setup
 
 
 class TestAsk:
@@ -173,6 +173,15 @@ class TestAsk:
             await asking
         assert len(asyncio.all_tasks()) == 1
 
+    @in_virtual_time
+    async def test_ask_tries_throttling_brokers_last(self) -> None:
+        for _ in range(5):
+            setup = Setup()
+            await setup.pool.connect(1)
+            setup.cluster.connections[0].throttled_until = now() + 60.0
+            await setup.ask()
+            assert setup.answered_by in {2, 3}
+
 
 class TestRebootstrap:
     @in_virtual_time
@@ -316,6 +325,16 @@ class TestAnotherCluster:
             assert (await setup.bootstrap()).cluster_id == "c"
             assert setup.source.cluster_id == "c"
             await setup.close()
+
+    @in_virtual_time
+    async def test_bootstrap_ignores_another_cluster_at_a_broker(self) -> None:
+        setup = Setup(4)
+        await setup.bootstrap()
+        setup.cluster.away, setup.cluster.next_answers = {4}, [of_cluster("another")]
+        with pytest.raises(ConnectionFailed, match="b1:9001 belongs to cluster 'another', not 'c'"):
+            await setup.source.bootstrap(QUESTION, 60.0, [address_of(1)])
+        assert setup.source.cluster_id == "c"
+        await setup.close()
 
     @in_virtual_time
     async def test_bootstrap_adopts_new_cluster_when_the_known_one_is_gone(self) -> None:

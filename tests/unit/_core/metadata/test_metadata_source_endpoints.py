@@ -7,13 +7,16 @@ from typing import cast
 import pytest
 
 from aioproducer._core.address import Address
+from aioproducer._core.log_limits import LogLimits
 from aioproducer._core.metadata import metadata_source as endpoints_module
-from aioproducer._core.metadata.metadata_source import CONNECT_STAGGER_S, open_to_any
+from aioproducer._core.metadata.metadata_source import CONNECT_STAGGER_S, bootstrap_opener, open_to_any
 from aioproducer._core.metadata.staggered import Refusals
+from aioproducer._core.metrics import Metrics
 from aioproducer._core.net.connection import Connection
 from aioproducer.errors import ConnectionFailed
 from aioproducer.testing.virtual_time import in_virtual_time
 from tests.unit._core.metadata.fakes import LATENCY_S, FakeCluster, FakeConnection, address_of, now
+from tests.unit._core.net.scripted import settings
 
 NAME = Address("kafka.example", 9092)
 
@@ -138,3 +141,39 @@ async def test_cancelled_open_to_any_closes_the_winning_connection(cluster: Fake
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert [each.closed for each in opened] == [True, True]
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+@in_virtual_time
+async def test_hanging_lookup_ends_with_its_deadline_or_task(
+    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+) -> None:
+    async def hang(_: Address) -> list[Address]:
+        return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(endpoints_module, "endpoints", hang)
+    opening = asyncio.create_task(open_(FakeCluster()))
+    await asyncio.sleep(1.0)
+    if is_cancelled:
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+    else:
+        with pytest.raises(ConnectionFailed, match="the name lookup did not finish in time") as raised:
+            await opening
+        assert not raised.value.written
+    assert now() == (1.0 if is_cancelled else 60.0)
+
+
+async def test_bootstrap_opener_passes_the_host_name_to_the_dial_option() -> None:
+    dialled: list[tuple[str, int]] = []
+
+    async def refuse(host: str, port: int) -> socket.socket:
+        dialled.append((host, port))
+        raise ConnectionRefusedError("nobody there")
+
+    metrics = Metrics(asyncio.get_running_loop().time)
+    opener = bootstrap_opener(settings(dial=refuse), security=None, metrics=metrics, limits=LogLimits())
+    with pytest.raises(ConnectionFailed, match=r"kafka\.example:9092 \(bootstrap\): .* nobody there"):
+        await opener(NAME, Refusals())
+    assert dialled == [NAME]

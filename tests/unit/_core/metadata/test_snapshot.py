@@ -45,6 +45,11 @@ class TestAnswer:
             "orders": TopicInfo("orders", AN_ID, (PartitionInfo(0, 1, 5), PartitionInfo(1, 2, 7)))
         }
 
+    def test_rack_contains_its_brokers(self) -> None:
+        brokers = {each: Broker(each, "b", 9092, rack) for each, rack in enumerate(["a", "b", None, "a"])}
+        known = MetadataSnapshot(brokers=brokers)
+        assert [known.in_rack(rack) for rack in ("a", "b", "c")] == [{0, 3}, {1}, set()]
+
     def test_response_may_list_partitions_in_any_order(self) -> None:
         told = MetadataResponseTopic(
             name="orders", partitions=[partition(2, 3), partition(0, 1), partition(1, 2)]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from typing import cast
 
 import pytest
 
@@ -211,3 +212,15 @@ class TestDenials:
     def test_proof_needs_answers_after_the_call(self, answers: list[Answer], enough: bool) -> None:
         denials = TopicDenials(5)
         assert [denials.are_final(each) for each in answers][-1] is enough
+
+
+async def test_missing_topic_fails_after_the_denials_of_two_brokers() -> None:
+    room = TopicWaiters()
+    waiter = room.enter("orders", denials=TopicDenials(4))
+    missing = after(NOTHING, refused("orders", UnknownTopicOrPartition))
+    room.serve(missing, ["orders"], Answer(5, 1))
+    assert not waiter.done()
+    room.serve(missing, ["orders"], Answer(6, 2))
+    with pytest.raises(UnknownTopicOrPartition, match=r"'orders': .* allow_auto_create_topics is False"):
+        raise cast("BrokerError", waiter.result())
+    assert not room.topics

@@ -254,11 +254,13 @@ class TestClose:
             assert now() == began_at
 
     @in_virtual_time
-    async def test_topic_raises_producer_closed_after_close(self) -> None:
+    async def test_requests_raise_producer_closed_after_close(self) -> None:
         async with started() as setup:
             await setup.updater.close()
             with pytest.raises(ProducerClosed):
                 await setup.topic("orders")
+            with pytest.raises(ProducerClosed):
+                await setup.updater.whole_cluster()
 
     @in_virtual_time
     async def test_close_may_be_repeated_and_needs_no_start(self) -> None:
