@@ -156,8 +156,7 @@ class Authenticator:
             if holds:
                 connection.resume_requests()
             log.debug("connection.reauthenticated address=%s", connection.address)
-            if self._timer is not None:
-                self._timer.cancel()
+            self.stop()  # cancels the timer of `_watch`, because this task is the running task
             self._schedule(*session)
 
     def _watch(self, ends_at: float) -> None:

@@ -5,11 +5,15 @@ import logging
 
 import pytest
 
+from aioproducer._core.backoff import Backoff
 from aioproducer._core.net import authentication as module
 from aioproducer._core.net.authentication import LATE_S, MIN_INTERVAL_S
 from aioproducer._core.protocol.client import SaslHandshakeRequest
 from aioproducer._core.protocol.schema import ApiVersionTable
+from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.mechanism import Refused
+from aioproducer._core.security.oauthbearer import OAuthBearer, SharedTokens, Token
+from aioproducer._core.security.secret import Secret
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, SaslAuthenticationFailed
 from aioproducer.testing import in_virtual_time
 from tests.unit._core.net.authentication_rig import LIFETIME_S, Rig, now
@@ -112,6 +116,27 @@ class TestFirstLogin:
             await rig.connection.answer()
         await logging_in
         assert rig.connection.take() == ["by GSSAPI", "first", "proof", "choice", "logged in"]
+
+    @pytest.mark.parametrize("is_answered", [True, False])
+    @in_virtual_time
+    async def test_refused_token_error_has_the_detail_of_the_broker(self, is_answered: bool) -> None:
+        """A broker sends the reason first, and may close the connection in place of the refusal."""
+
+        async def token() -> Token:
+            return Token(Secret("abc.def"), None, {})
+
+        rig = Rig()
+        rig.authenticator._new_exchange = lambda: Exchange(OAuthBearer(tokens), rig.connection.address)
+        tokens = SharedTokens(token, backoff=Backoff(1.0, 1.0))
+        logging_in = rig.log_in()
+        await rig.connection.welcome()
+        await rig.connection.answer(b'{"status":"invalid_token"}')
+        if is_answered:
+            await rig.connection.answer(error_code=58)
+        with pytest.raises(SaslAuthenticationFailed, match="invalid_token"):
+            await logging_in
+        assert now() - rig.began_at == (0 if is_answered else module.REFUSAL_WAIT_S)
+        assert rig.security.outcomes == ["refused"]
 
 
 class TestReauthentication:

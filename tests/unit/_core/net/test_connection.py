@@ -66,7 +66,9 @@ async def test_traffic_advances_the_window_of_the_counters(
         connection.counters.window_ends_at = 0.0
         if answered:
             connection.call(ASK, outcomes.of("a"))
-            peer.send((await peer.inbox.get()).answered_with_id(1))
+            received = await peer.inbox.get()
+            connection.counters.window_ends_at = 0.0
+            peer.send(received.answered_with_id(1))
             await outcomes.all_of("a")
         else:
             connection.write_only(ASK)
@@ -315,6 +317,17 @@ async def test_retiring_an_idle_connection_closes_it(broker: ScriptedBroker) -> 
 
 
 # --- requests without an answer
+
+
+async def test_retiring_a_closed_connection_changes_nothing(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, _):
+        causes: list[ProducerError | None] = []
+        connection.on_closed = lambda _, cause: causes.append(cause)
+        connection.close(lost := ConnectionFailed("lost"))
+        connection.retire(0.0)
+        await connection.wait_closed()
+        assert causes == [lost]
+        assert connection.error is lost
 
 
 async def test_close_flushes_requests_without_response(broker: ScriptedBroker) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed
-from tests.unit._core.net.connection_rig import Outcomes, connected, produce
+from tests.unit._core.net.connection_rig import SHORT_S, Outcomes, connected, produce, shorten_request_timeout
 from tests.unit._core.net.scripted import ASK, ScriptedBroker
 
 # --- what is held back during a login
@@ -81,3 +81,15 @@ async def test_held_requests_fail_as_unwritten_when_closed(
         assert isinstance(error, ConnectionFailed)
         assert not error.written
         assert isinstance(error.__cause__, AuthenticationFailed)
+
+
+async def test_drain_outlasts_the_request_timeout_when_throttled(broker: ScriptedBroker) -> None:
+    async with connected(broker) as (connection, _):
+        shorten_request_timeout(connection)
+        loop = asyncio.get_running_loop()
+        connection.throttled_until = loop.time() + 1000.0
+        connection.pause_requests()
+        loop.call_later(3 * SHORT_S, connection.resume_requests)
+        await connection.drain()
+        assert not connection.closed
+        assert not connection.is_paused

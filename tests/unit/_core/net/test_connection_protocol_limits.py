@@ -52,6 +52,16 @@ def test_response_to_a_small_request_is_small() -> None:
         announce(connection, 2 * RESPONSE_BYTES)
 
 
+def test_response_to_an_acks_0_request_is_small() -> None:
+    connection = ready()
+    connection.send(ASK, NOW, None)
+    announce(connection, RESPONSE_BYTES)
+    connection = ready()
+    connection.send(ASK, NOW, None)
+    with pytest.raises(ProtocolError, match=rf"\(4 to {RESPONSE_BYTES} are possible\)"):
+        announce(connection, RESPONSE_BYTES + 1)
+
+
 def test_earlier_requests_do_not_raise_the_limit() -> None:
     connection = ready()
     for name in ("x" * 30_000, "x"):

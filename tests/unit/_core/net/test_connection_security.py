@@ -24,6 +24,8 @@ from tests.unit.floor_rig import settle
 BACKOFF = Backoff(0.1, 1.0)
 LOGIN: dict[str, Any] = {"sasl_mechanism": "PLAIN", "sasl_username": "alice", "sasl_password": "hunter2"}
 
+A, B = Address("a", 9092), Address("b", 9092)
+
 
 def security(**options: Any) -> ConnectionSecurity:
     config = ProducerConfig(bootstrap_servers="a:1", **options)
@@ -51,6 +53,29 @@ async def tls_cluster(**options: Any) -> AsyncIterator[tuple[Cluster, Address]]:
 
 async def cannot_dial(*_: object) -> asyncio.Transport:
     raise AssertionError("it was dialled")
+
+
+class TestBackoff:
+    def test_no_login_is_delayed_without_sasl(self) -> None:
+        secured = security()
+        secured.failed(A)
+        assert secured.authenticator(FakeConnection()) is None
+        assert secured.next_login_at == 0.0
+
+    @in_virtual_time
+    async def test_login_without_an_answer_leaves_its_turn(self) -> None:
+        secured = security(security_protocol="SASL_PLAINTEXT", **LOGIN)
+        pace, loop = secured.authentication_backoff, asyncio.get_running_loop()
+        assert pace is not None
+        pace.accepted(A)
+        pace.refused(A, AuthenticationFailed("refused"), None)
+        assert secured.next_login_at > loop.time()
+        await asyncio.sleep(1.2)
+        await pace.admit(B)
+        with pytest.raises(AuthenticationFailed):
+            await pace.admit(A)
+        secured.failed(B)
+        await pace.admit(A)
 
 
 class TestDial:

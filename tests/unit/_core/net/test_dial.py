@@ -258,6 +258,17 @@ async def test_slow_address_is_used_after_the_others_have_failed(
     await hang_up(writer)
 
 
+async def test_event_loop_without_sockets_is_named(broker: ScriptedBroker) -> None:
+    class Loop:
+        async def sock_connect(self, *_: object) -> None:
+            raise NotImplementedError
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", Loop().sock_connect)
+        with pytest.raises(OSError, match="EventLoop implements no sockets; use asyncio's event loop"):
+            await dial_streams(*broker.address)
+
+
 async def test_spare_connection_is_closed_when_two_addresses_accept(
     broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -349,6 +360,40 @@ async def test_hook_returns_a_connection(kind: str) -> None:
         assert theirs.recv(100) == b"request"
         transport.close()
         await asyncio.sleep(0)
+
+
+async def test_streams_with_unread_bytes_are_refused() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+
+        async def hook(host: str, port: int) -> Any:
+            streams = await asyncio.open_connection(sock=ours)
+            streams[0].feed_data(b"rest of the answer")
+            return streams
+
+        with pytest.raises(ConnectionError, match="unread bytes; read the answer of the proxy in full"):
+            await hooked(hook)("broker-1", 9092, HookListener)
+        await asyncio.sleep(0)
+        assert theirs.recv(1) == b"", "closed"
+
+
+async def test_writer_of_a_closed_connection_is_released() -> None:
+    ends: list[socket.socket] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def hook(host: str, port: int) -> Any:
+        ours, theirs = socket.socketpair()
+        ends.append(theirs)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        writers.append(writer)
+        return reader, writer
+
+    for _ in range(3):
+        (await hooked(hook)("broker-1", 9092, HookListener)).close()
+    assert dial_module._writers & set(writers) == {writers[-1]}
+    await asyncio.sleep(0)
+    for each in ends:
+        each.close()
 
 
 async def test_closed_streams_are_refused() -> None:

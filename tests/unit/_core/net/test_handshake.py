@@ -107,6 +107,7 @@ def test_version_cap_applies_to_api_versions(version: int) -> None:
     [
         payload(ApiVersionsResponse(error_code=35, api_keys=ANSWER.api_keys), 0)[6:],
         payload(ApiVersionsResponse(error_code=35, api_keys=[]), NEWEST)[6:],
+        payload(ApiVersionsResponse(error_code=35, api_keys=ANSWER.api_keys), 0)[6:] + b"surplus",
         b"",
         b"\xff garbage",
     ],

@@ -14,7 +14,7 @@ from aioproducer._core.net.connection_security import ConnectionSecurity
 from aioproducer._core.net.dial import Dial, MakeProtocol, dial
 from aioproducer._core.net.opening import open_connection
 from aioproducer._core.protocol.client import SaslAuthenticateResponse, SaslHandshakeResponse
-from aioproducer._core.protocol.metadata import ApiVersionsResponse
+from aioproducer._core.protocol.metadata import ApiVersionsResponse, MetadataRequest, MetadataResponse
 from aioproducer._core.protocol.produce import InitProducerIdRequest
 from aioproducer._core.security.exchange import Exchange
 from aioproducer._core.security.security_settings import SecuritySettings, TlsSettings
@@ -23,6 +23,7 @@ from aioproducer.errors import (
     ClusterAuthorizationFailed,
     ConnectionFailed,
     ProtocolError,
+    RebootstrapRequired,
 )
 from aioproducer.testing import in_virtual_time
 from tests.unit._core.net.connection_rig import SHORT_S, connected
@@ -198,6 +199,47 @@ async def test_cancelled_open_leaves_no_connection_at_any_step() -> None:
                 connection = await opening
                 connection.close()
                 await connection.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("error_code", "cluster_id", "is_other"),
+    [(0, "c", False), (0, None, False), (0, "another", True), (RebootstrapRequired.code, None, True)],
+)
+async def test_new_connection_is_checked_for_its_cluster(
+    broker: ScriptedBroker, error_code: int, cluster_id: str | None, is_other: bool
+) -> None:
+    opening = asyncio.create_task(
+        open_connection(broker.address, settings(), node_id=3, cluster_id="c"), name="opening"
+    )
+    peer = await broker.accepted.get()
+    asked = await peer.inbox.get()
+    assert isinstance(asked.body, MetadataRequest)
+    assert asked.body.topics == []
+    told = MetadataResponse(brokers=[], cluster_id=cluster_id, topics=[], error_code=error_code)
+    peer.send(asked.answered(told))
+    if is_other:
+        with pytest.raises(ConnectionFailed, match=r"belongs to cluster .*, not 'c'") as failed:
+            await opening
+        assert isinstance(failed.value.__cause__, RebootstrapRequired)
+        assert not failed.value.written
+        await peer.gone.wait()
+    else:
+        connection = await opening
+        assert not connection.closed
+        connection.close()
+        await connection.wait_closed()
+
+
+async def test_cluster_is_unchecked_when_the_broker_has_no_metadata() -> None:
+    def greeting(received: Received) -> bytes:
+        offered = [each for each in OFFER if each.api_key != MetadataRequest.API_KEY]
+        return received.answered(ApiVersionsResponse(error_code=0, api_keys=offered))
+
+    async with ScriptedBroker(greeting) as broker:
+        connection = await open_connection(broker.address, settings(), node_id=3, cluster_id="c")
+        assert not connection.closed
+        connection.close()
+        await connection.wait_closed()
 
 
 class FakeSecurity(ConnectionSecurity):

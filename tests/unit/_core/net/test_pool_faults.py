@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -10,6 +12,7 @@ from aioproducer._core.address import Address
 from aioproducer._core.backoff import Backoff
 from aioproducer._core.net import pool as pool_module
 from aioproducer._core.net.connection import Connection
+from aioproducer._core.net.connection_security import ConnectionSecurity
 from aioproducer._core.net.dial import MakeProtocol
 from aioproducer._core.net.pool import Pool
 from aioproducer.errors import AuthenticationFailed, ConnectionFailed, ProtocolError
@@ -219,6 +222,22 @@ class TestRefusal:
             assert again.since >= first.since
             await connect(pool, reports, broker)
             assert pool.refused_logins(NODE) is None
+
+    @pytest.mark.parametrize("rest_s", [5.0, -5.0])
+    async def test_attempt_follows_when_a_login_is_admitted(
+        self, reports: Reports, broker: ScriptedBroker, monkeypatch: pytest.MonkeyPatch, rest_s: float
+    ) -> None:
+        admitted_at = asyncio.get_running_loop().time() + rest_s
+        backoff = Backoff(LONG_S, LONG_S, jitter=0)
+        async with pool_of(reports, config=settings(reconnect_backoff=backoff)) as pool:
+            pool._security = cast("ConnectionSecurity", SimpleNamespace(next_login_at=admitted_at))
+            await self.attempt(pool, reports, broker.address, monkeypatch, AuthenticationFailed("wrong"))
+            next_attempt_at = pool.next_attempt_at(NODE)
+            assert next_attempt_at is not None
+            if rest_s > 0:
+                assert next_attempt_at == pytest.approx(admitted_at)
+            else:
+                assert next_attempt_at > admitted_at + LONG_S
 
     async def test_refused_logins_include_a_refusal_of_an_open_connection(
         self, reports: Reports, broker: ScriptedBroker

@@ -138,6 +138,17 @@ async def test_start_over_fails_calls_and_forgets_nodes(
     reports.expect_nothing_else()
 
 
+async def test_start_over_closes_an_adopted_connection(
+    pool: Pool, reports: Reports, broker: ScriptedBroker
+) -> None:
+    opened = await open_connection(broker.address, settings())
+    assert pool.adopt(opened, NODE, broker.address)
+    await reports.expect_connected()
+    pool.start_over(cause := ConnectionFailed("another cluster"))
+    assert (pool.nodes, opened.error) == ([], cause)
+    assert await reports.expect_disconnected() is None
+
+
 async def test_cached_connection_is_taken_once_or_closed() -> None:
     cache = ConnectionCache(None)
     async with ScriptedBroker() as broker:
