@@ -307,7 +307,7 @@ class Coordinators:
             return error
         answered: Future[Any] = self._loop.create_future()
         try:
-            connection.call(step.request, lambda answer: _resolve(answered, answer), version=chosen)
+            connection.call(step.request, answered.set_result, version=chosen)
         except UnsupportedVersion:
             raise  # the version lacks a field of the request; the producer remains usable
         except ProducerError as error:
@@ -488,8 +488,3 @@ def _final(error: BrokerError, api: Api, key: Key, connection: Connection, react
     final = type(error)(f"{api.name} for {key} at {connection}: {error}")
     final.abortable, final.fatal = reaction is Reaction.ABORTABLE, reaction is Reaction.FATAL
     return final
-
-
-def _resolve(answered: Future[Any], outcome: Any) -> None:
-    if not answered.done():
-        answered.set_result(outcome)
