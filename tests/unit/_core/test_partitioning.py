@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import mmh3
 import pytest
 
 from aioproducer._core.partitioning import (
+    AnyPartition,
     CallablePartitioner,
     ColumnPartitioner,
     Murmur2Partitioner,
@@ -38,6 +41,12 @@ def test_key_keeps_its_partition_while_the_leader_is_away() -> None:
     home = partitioner.partition("t", b"customer-7", 6, ALL)
     assert partitioner.partition("t", b"customer-7", 6, [each for each in ALL if each != home]) == home
     assert partitioner.partition("t", b"customer-7", 6, []) == home
+
+
+def test_partitioner_that_ignores_keys_is_always_sticky() -> None:
+    partitioner = AnyPartition()
+    assert partitioner.keyless_is_sticky
+    assert [partitioner.partition("t", key, 6, ALL) for key in (None, b"", b"key")] == [None] * 3
 
 
 @pytest.mark.parametrize("partitioner", [Murmur2Partitioner(), Murmur3Partitioner()])
@@ -73,11 +82,10 @@ class OfItsOwnInColumnsToo(OfItsOwn):
         (OfItsOwnInColumnsToo(), True),
         (Murmur3Partitioner(), False),
         (RoundRobinPartitioner(), False),
+        (SimpleNamespace(partition=lambda *_: 0), False),
     ],
 )
-def test_columns_require_a_matching_partition_column_method(
-    partitioner: Partitioner, in_columns: bool
-) -> None:
+def test_columns_require_a_matching_partition_column_method(partitioner: Any, in_columns: bool) -> None:
     assert chooses_columns(partitioner) is in_columns
 
 
@@ -99,6 +107,15 @@ def test_round_robin_counts_each_topic_by_itself() -> None:
     partitioner = RoundRobinPartitioner()
     chosen = [partitioner.partition(topic, None, 3, (0, 1, 2)) for topic in "abab"]
     assert chosen == [0, 0, 1, 1]
+
+
+def test_round_robin_restarts_a_forgotten_topic() -> None:
+    partitioner = RoundRobinPartitioner()
+    for topic in ("a", "a", "b"):
+        partitioner.partition(topic, None, 6, ALL)
+    partitioner.forget("a")
+    partitioner.forget("unknown")
+    assert [partitioner.partition(topic, None, 6, ALL) for topic in ("a", "b")] == [0, 1]
 
 
 def test_round_robin_passes_over_partitions_without_a_leader() -> None:

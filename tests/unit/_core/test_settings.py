@@ -4,7 +4,7 @@ import pytest
 
 from aioproducer.errors import RecordTooLarge
 from tests.unit._core.batching.accumulator_rig import BATCH
-from tests.unit.floor_rig import TOPIC, batching_settings
+from tests.unit.floor_rig import TOPIC, batching_settings, sender_settings
 
 
 def test_record_above_max_request_size_is_too_large() -> None:
@@ -21,3 +21,8 @@ def test_record_above_buffer_memory_is_too_large() -> None:
     assert settings.largest_record == 1_000 - BATCH
     with pytest.raises(RecordTooLarge, match="buffer_memory=1,000"):
         settings.check_size(TOPIC, 1_001 - BATCH)
+
+
+@pytest.mark.parametrize(("acks", "limit"), [(-1, 5), (1, 5), (0, 1)])
+def test_one_unacknowledged_request_is_in_flight(acks: int, limit: int) -> None:
+    assert sender_settings(acks=acks, max_in_flight=5).in_flight_limit == limit

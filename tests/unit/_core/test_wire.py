@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import crc32c as crc32c_package
@@ -39,6 +40,7 @@ Append = Callable[[bytearray, Any], None]
 Read = Callable[[bytes, int], tuple[Any, int]]
 
 LONG = "x" * 200
+PACKAGE = SimpleNamespace(submodule_search_locations=[])
 
 
 def functions(kind: WireType[Any], *, flexible: bool) -> tuple[Append, Read]:
@@ -334,8 +336,20 @@ def test_crc32c_continues_a_checksum_of_any_buffer() -> None:
     assert crc32c(memoryview(b"56789"), crc32c(bytearray(b"1234"))) == crc32c(b"123456789")
 
 
+@for_each(
+    "specs",
+    [
+        {"crc32c": None},
+        {"crc32c": PACKAGE, "crc32c._crc32c": None},
+        {"crc32c": PACKAGE, "crc32c._crc32c": SimpleNamespace(loader=None)},
+        {
+            "crc32c": PACKAGE,
+            "crc32c._crc32c": SimpleNamespace(loader=SimpleNamespace(create_module=lambda _: None)),
+        },
+    ],
+)
 def test_crc32c_falls_back_to_the_package_without_its_extension(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, specs: dict[str, Any]
 ) -> None:
-    monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda *_: None)
+    monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda name, *_: specs[name])
     assert _extension() is crc32c_package

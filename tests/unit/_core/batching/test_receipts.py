@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import os
 import sysconfig
@@ -13,7 +14,14 @@ from typing import Any
 import pytest
 
 from aioproducer._core.acceleration import accelerated
-from aioproducer._core.batching.receipts import FutureKind, ReceiptKind, receipts_on
+from aioproducer._core.batching.receipts import (
+    FutureKind,
+    ReceiptKind,
+    _ready,
+    _report,
+    _stack,
+    receipts_on,
+)
 from aioproducer._core.batching.waiters import Delivered, Failure, TaskWaker
 from aioproducer.errors import DeliveryTimeout, ProducerClosed
 from aioproducer.testing.virtual_time import in_virtual_time
@@ -176,6 +184,32 @@ async def test_record_of_a_cancelled_receipt_is_still_sent(of: Of) -> None:
     kind.expire(gone, LATE)
     kind.expire(late, LATE)
     assert not stretch.all_waiters_expired
+
+
+def test_ready_handles_are_not_used_in_debug_mode() -> None:
+    with asyncio.Runner(debug=False) as runner:
+        loop: Any = runner.get_loop()
+        assert _ready(loop) is loop._ready
+        loop.set_debug(True)
+        assert _ready(loop) is None
+    assert _ready(None) is None
+
+
+def test_error_of_a_callback_is_reported_with_its_source() -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        receipt, error = loop.create_future(), ValueError("broken")
+        contexts: list[dict[str, Any]] = []
+        loop.set_exception_handler(lambda _, context: contexts.append(context))
+        _report(kinds, receipt, contextvars.copy_context(), error)
+        [context] = contexts
+        assert context["exception"] is error
+        assert context["message"].startswith("Exception in callback kinds(")
+        assert isinstance(context["handle"], asyncio.Handle)
+
+
+def test_stack_of_a_receipt_ends_with_the_caller() -> None:
+    assert _stack()[-1].name == "test_stack_of_a_receipt_ends_with_the_caller"
 
 
 @in_virtual_time

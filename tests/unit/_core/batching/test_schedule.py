@@ -28,6 +28,15 @@ def test_ready_batch_is_drained_for_its_leader() -> None:
     assert list(floor.schedule.waiting) == []
 
 
+def test_batch_that_does_not_linger_is_made_ready() -> None:
+    floor = Floor(1)
+    batch = floor.open()
+    assert floor.drain() == []
+    floor.schedule.make_ready(batch, floor.queue(batch), NOW)
+    assert batch not in floor.schedule.lingering
+    assert floor.drain() == [batch]
+
+
 def test_offering_a_queue_twice_is_offering_it_once() -> None:
     floor = Floor(1)
     batch = floor.batch()

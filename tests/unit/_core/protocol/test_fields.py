@@ -33,6 +33,16 @@ class Sample:
     records: BytesLike | None = field(RECORDS, default=None)
 
 
+@struct
+class Named:
+    text: str = field(STRING)
+
+
+@struct
+class Titled:
+    text: str = field(STRING)
+
+
 def test_field_specs_are_in_the_order_of_the_fields() -> None:
     specs = field_specs(Sample)
     assert list(specs) == ["number", "text", "tagged", "items", "records"]
@@ -60,6 +70,12 @@ def test_omitted_fields_have_their_default() -> None:
     assert (sample.tagged, sample.items, sample.records) == (-1, [], None)
     assert sample.items is not Sample(number=3, text=None).items
     assert Sample() == Sample(number=0, text="")  # type: ignore[call-arg] # what type checkers insist on
+
+
+def test_struct_differs_from_other_classes_with_its_fields() -> None:
+    others: list[object] = [Titled(text="t"), ("t",), "t"]
+    assert Named(text="t") not in others
+    assert Named(text="t") in [*others, Named(text="t")]
 
 
 def test_structs_are_slotted_and_do_not_print_their_records() -> None:

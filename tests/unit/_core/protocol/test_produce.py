@@ -23,6 +23,8 @@ from aioproducer._core.protocol.produce import (
 )
 from aioproducer._core.protocol.schema import Message, decode, encode, encode_response
 from aioproducer._core.protocol.types import NO_TOPIC_ID
+from aioproducer._core.records.columns import RecordColumns
+from aioproducer._core.records.record_batch import encode_batch
 from aioproducer.errors import UnsupportedVersion
 from tests.cases import for_each
 from tests.unit._core.protocol.golden import check
@@ -230,6 +232,18 @@ class TestByHand:
             encode(ProduceRequest(acks=99_999, timeout_ms=1, topic_data=[]), 12)
 
 
+def test_records_of_all_batches_are_counted() -> None:
+    columns = RecordColumns()
+    for _ in range(3):
+        columns.append(b"value", None, (), 0)
+    batch = encode_batch(columns)
+    topics = [
+        TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=records)])
+        for name, records in (("a", batch), ("b", None), ("c", batch))
+    ]
+    assert ProduceRequest(acks=1, timeout_ms=1, topic_data=topics).count_records() == 6
+
+
 class TestBaseOffsets:
     """Responses in flexible versions; `decode_response` reads all other details."""
 
@@ -310,6 +324,28 @@ class TestBaseOffsets:
         payload = bytes(encode_response(ProduceResponse(responses=[topic]), 13, 7)[4:])
         for end in range(len(payload)):
             assert read_base_offsets(BaseOffsets, payload[:end], {TOPIC_ID: "orders"}) is None
+
+    @for_each(
+        ("at", "invalid"),
+        [
+            (4, b"\x01"),  # tagged fields of the header
+            (5, b"\x00"),  # null instead of topics
+            (22, b"\x00"),  # null instead of partitions
+            (23, b"\x80"),  # a negative partition
+            (29, b"\x80"),  # an offset below -1
+            (37, b"\x80"),  # a timestamp below -1
+            (56, b"\x01"),  # tagged fields of the topic
+            (57, b"\x80"),  # a negative throttle time
+            (61, b"\x01"),  # tagged fields of the response
+        ],
+    )
+    def test_base_offsets_are_none_for_invalid_fields(self, at: int, invalid: bytes) -> None:
+        partition = PartitionProduceResponse(index=2, error_code=0, base_offset=1)
+        topic = TopicProduceResponse(topic_id=TOPIC_ID, partition_responses=[partition])
+        payload = bytes(encode_response(ProduceResponse(responses=[topic]), 13, 7)[4:])
+        names = {TOPIC_ID: "orders"}
+        assert read_base_offsets(BaseOffsets, payload, names) == (BaseOffsets(0, {("orders", 2): (1, -1)}), 0)
+        assert read_base_offsets(BaseOffsets, payload[:at] + invalid + payload[at + 1 :], names) is None
 
 
 def topic_response(

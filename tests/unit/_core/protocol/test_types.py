@@ -129,6 +129,19 @@ def test_null_is_refused_when_the_version_does_not_allow_it(wire_type: WireType[
         wire_type.reader(0, flexible=flexible, nullable=False)(b"\0" if flexible else b"\xff" * 4, 0)
 
 
+@for_each("flexible", [False, True])
+def test_array_with_too_many_items_is_refused(flexible: bool) -> None:
+    wire_type = array_of(STRING, most=2)
+    write = wire_type.writer(0, flexible=flexible, nullable=False)
+    read = wire_type.reader(0, flexible=flexible, nullable=False)
+    two, three = bytearray(), bytearray()
+    write(two, ["a", "b"])
+    write(three, ["a", "b", "c"])
+    assert read(bytes(two), 0) == (["a", "b"], len(two))
+    with pytest.raises(ProtocolError, match=r"3 items in \[\]string before byte \d; 2 are possible"):
+        read(bytes(three), 0)
+
+
 @for_each("wire_type", [array_of(STRING), array_of(INT64), array_of(Point), RECORDS])
 @for_each("flexible", [False, True])
 def test_huge_count_is_refused_before_allocation(wire_type: WireType[Any], flexible: bool) -> None:

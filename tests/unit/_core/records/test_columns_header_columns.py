@@ -23,6 +23,21 @@ def test_header_columns_are_a_sequence_of_headers() -> None:
     assert [headers[0], headers[1], headers[-1]] == EACH
 
 
+@for_each(
+    ("values", "column"),
+    [
+        ((b"1", b"1", b"1"), HeaderColumn("trace", b"1")),
+        ((None, None), HeaderColumn("trace", None)),
+        ((b"1", b"2", b"1"), HeaderColumn("trace", None, (b"1", b"2", b"1"))),
+        ((b"1", None), HeaderColumn("trace", None, (b"1", None))),
+    ],
+)
+def test_header_column_stores_equal_values_once(
+    values: tuple[bytes | None, ...], column: HeaderColumn
+) -> None:
+    assert HeaderColumn.holding("trace", values) == column
+
+
 def test_header_columns_may_be_empty() -> None:
     headers = HeaderColumns([], 2)
     assert list(headers) == [(), ()]

@@ -97,6 +97,16 @@ class TestRequest:
         assert raised.value.fatal
         assert rig.happened == []
 
+    @in_virtual_time
+    async def test_request_with_a_field_too_new_is_not_repeated(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        rig.coordinators._nodes[TRANSACTION] = Node(1, Address("b1", 9092))
+        rig.connection(1).error = UnsupportedVersion("no field for it")
+        with pytest.raises(UnsupportedVersion, match="no field for it") as raised:
+            await rig.end()
+        assert (raised.value.abortable, raised.value.fatal) == (False, False)
+        assert rig.happened == []
+
     @for_each(
         ("api", "version", "code", "abortable"),
         [

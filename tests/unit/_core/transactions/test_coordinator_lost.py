@@ -119,6 +119,16 @@ class TestLost:
         ending.cancel()
 
     @in_virtual_time
+    async def test_changes_in_one_iteration_wake_a_request_once(self) -> None:
+        rig = CoordinatorsRig(1, nodes=(1,))
+        ending = rig.end()
+        await rig.is_found_at(2)
+        rig.connect(2)
+        rig.coordinators.connections_changed()
+        await rig.answer(at=2)
+        assert (await ending).error_code == 0
+
+    @in_virtual_time
     async def test_throttled_coordinator_is_not_asked(self) -> None:
         """KIP-219: the broker reads nothing meanwhile, so the request would time out."""
         rig = CoordinatorsRig(1, nodes=(1,))

@@ -259,3 +259,24 @@ class TestAbort:
             assert raised.value.fatal
             assert made.manager.state is State.FATAL
             assert made.coordinators.seen[1:] == [Api.ABORT, Api.DESCRIBE]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@in_virtual_time
+async def test_end_keeps_its_outcome_if_no_epoch_follows(commit: bool) -> None:
+    """The next transaction needs the epoch of an InitProducerId, because the cluster was upgraded."""
+    async with rig(version=1) as made:
+        made.manager.request_written()
+        made.coordinators.transaction_version = 2
+        ending = asyncio.create_task(
+            made.transactions.commit(None) if commit else made.transactions.abort(None)
+        )
+        await made.answers()
+        assert (await made.answers(refused(90, fatal=True))).api is Api.INIT_PRODUCER_ID
+        if commit:
+            await ending
+        else:
+            with pytest.raises(ProducerFenced, match="refused with 90"):
+                await ending
+        assert made.manager.state is State.FATAL
+        assert [(type(each), each.fatal) for each in made.fatal] == [(ProducerFenced, True)]

@@ -66,6 +66,17 @@ class TestPrepare:
             assert made.manager.state is State.READY
 
     @in_virtual_time
+    async def test_concurrent_prepares_wait_for_the_same_records(self) -> None:
+        async with rig() as made:
+            batch = made.written()
+            both = [asyncio.create_task(made.transactions.prepare(None)) for _ in range(2)]
+            await settle()
+            assert [each.done() for each in both] == [False, False]
+            made.completion.complete(batch, 0)
+            await asyncio.gather(*both)
+            assert made.manager.state is State.PREPARED
+
+    @in_virtual_time
     async def test_prepare_raises_the_failure_of_a_record(self) -> None:
         async with rig() as made:
             batch = made.written()

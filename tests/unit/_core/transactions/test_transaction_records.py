@@ -367,6 +367,16 @@ class TestMarkers:
             made.records.fail_unsendable()
 
     @in_virtual_time
+    async def test_pause_of_each_held_transaction_ends(self) -> None:
+        async with rig() as made:
+            self.held_once(made)
+            for _ in range(2):
+                made.records.ended(0.001)
+                assert made.manager.held
+                await asyncio.sleep(1)
+                assert not made.manager.held
+
+    @in_virtual_time
     async def test_stopped_producer_stays_held(self) -> None:
         async with rig() as made:
             self.held_once(made)
