@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from aioproducer._core.batching.waiters import Failure
 from aioproducer.errors import ProducerClosed, TransactionAborted
 from tests.unit.floor_rig import TOPIC, FloorRig
@@ -39,3 +41,11 @@ async def test_close_ends_the_waits_for_serializers() -> None:
     rig.accumulator.interrupts["one"] = ended.append
     rig.accumulator.close(CLOSED)
     assert ended == [CLOSED]
+
+
+async def test_closed_accumulator_opens_no_batch() -> None:
+    rig = FloorRig()
+    rig.accumulator.close(CLOSED)
+    with pytest.raises(ProducerClosed, match="closed"):
+        _ = rig.append()
+    assert not rig.accumulator.unresolved

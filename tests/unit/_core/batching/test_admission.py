@@ -329,6 +329,26 @@ async def test_interrupted_attempt_passes_the_lock_to_its_call() -> None:
 
 
 @in_virtual_time
+async def test_interrupted_attempt_of_a_cancelled_call_is_dropped() -> None:
+    lock: AppendLock = AppendLock()
+    holder = Call()
+    await lock.acquire(holder, NEVER)
+
+    def cancel_and_interrupt() -> str:
+        cancelled.cancel()
+        raise KeyboardInterrupt
+
+    cancelled, behind = await in_line(lock, cancel_and_interrupt, lambda: "b")
+    with pytest.raises(KeyboardInterrupt):
+        lock.release()
+    lock.withdraw(holder)
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    assert await behind is True
+    assert lock.calls == 0
+
+
+@in_virtual_time
 async def test_attempt_may_withdraw_its_own_call() -> None:
     """User code in the attempt may close the coroutine of the call."""
     lock: AppendLock = AppendLock()

@@ -190,3 +190,17 @@ async def test_forgotten_owner_waits_no_more() -> None:
     for call in waiting:
         call.cancel()
     await asyncio.wait(waiting)
+
+
+async def test_interrupted_grant_takes_the_bytes_once() -> None:
+    memory = MemoryBudget(100)
+    await memory.take(100, NEVER, "first")
+    waiting = asyncio.create_task(memory.take(60, NEVER, "second"))
+    await asyncio.sleep(0)
+    # An exception interrupts the grant before the call is woken.
+    memory.granted["second"] = 60
+    memory.free -= 60
+    memory.give_back(memory.use("first"))
+    memory.give_back(20)
+    await waiting
+    assert (memory.use("second"), memory.free) == (60, 60)

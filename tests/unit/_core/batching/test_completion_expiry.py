@@ -163,6 +163,17 @@ async def test_waiter_with_an_outcome_does_not_expire() -> None:
 
 
 @in_virtual_time
+async def test_waiter_of_a_failed_batch_does_not_expire() -> None:
+    rig = FloorRig()
+    future = rig.append()
+    [batch] = rig.accumulator.unresolved
+    rig.completion.fail(batch, SPOILT)
+    give_up(rig, batch, future, LATE)
+    assert errors([future]) == [SPOILT.kind]
+    assert [count for _, count, _ in rig.witness.failures] == [1]
+
+
+@in_virtual_time
 async def test_withdrawn_records_fail_once_when_their_batch_fails() -> None:
     rig = FloorRig()
     impatient, patient = rig.append(b"impatient"), rig.append(b"patient")

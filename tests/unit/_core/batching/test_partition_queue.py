@@ -370,3 +370,13 @@ class TestAnotherCluster:
         assert rig.take() is batch
         assert batch.sequence == BatchSequence(FIRST, 0)
         assert not batch.possibly_persisted
+
+    def test_batch_without_a_sequence_is_retried_in_the_new_cluster(self) -> None:
+        rig = Rig(idempotent=False, identified=False, acknowledged_here=False)
+        batch = rig.add()
+        assert rig.take() is batch
+        back_off(rig.queue, batch, 1.0)
+        rig.queue.leave_cluster()
+        assert rig.queue.next_batch(0.5) is TimeoutReason.BACKING_OFF
+        assert rig.take(1.0) is batch
+        assert batch.sequence is None
