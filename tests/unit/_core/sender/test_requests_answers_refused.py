@@ -7,6 +7,7 @@ import pytest
 
 from aioproducer._core.batching.batch_state import BatchState
 from aioproducer._core.idempotence import REFUSALS_AS_PROOF
+from aioproducer._core.metadata.snapshot import NO_LEADER
 from aioproducer._core.protocol.produce import ProduceResponse, TopicProduceResponse
 from aioproducer._core.sender.outcomes import PROBABLY_IN_THE_LOG
 from aioproducer.errors import (
@@ -24,6 +25,7 @@ from aioproducer.errors import (
     TopicAuthorizationFailed,
 )
 from aioproducer.testing import in_virtual_time
+from tests.cases import for_each
 from tests.unit._core.sender.answers_rig import Rig, accepted, refused
 from tests.unit.floor_rig import NODE, TOPIC, lost
 
@@ -31,6 +33,15 @@ SENT_ONCE = f"{TOPIC}-0 at b1:9092 (node 1), 1 attempt in 0.000 s"
 
 
 class TestRetried:
+    @for_each(("leader", "retry_at"), [(NODE, 0.1), (NO_LEADER, 0.1), (NODE + 1, 0.0)])
+    @in_virtual_time
+    async def test_retry_at_a_new_leader_is_immediate(self, leader: int, retry_at: float) -> None:
+        rig = Rig()
+        batch, _ = rig.sent()
+        rig.accumulator.update_topic(TOPIC, [leader])
+        rig.refuse(batch, NotLeaderOrFollower)
+        assert (batch.state, batch.retry_at) == (BatchState.BACKOFF, retry_at)
+
     @in_virtual_time
     async def test_retried_batch_keeps_its_sequence_during_its_backoff(self) -> None:
         rig = Rig()
