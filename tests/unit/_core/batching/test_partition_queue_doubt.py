@@ -172,7 +172,7 @@ class TestWriteAfterCompression:
         queue.sequences.forget_log(second.order)
         assert [*map(queue.may_write, [first, second])] == [True, False]
 
-    def test_newest_batch_is_written_to_a_leader_that_denies_the_oldest(self) -> None:
+    def test_newest_batch_is_written_where_the_oldest_is_denied(self) -> None:
         queue, [first, _, third] = doubted(3)
         deny(first)
         queue.take(third)

@@ -165,7 +165,7 @@ async def test_hanging_lookup_ends_with_its_deadline_or_task(
     assert now() == (1.0 if is_cancelled else 60.0)
 
 
-async def test_bootstrap_opener_passes_the_host_name_to_the_dial_option() -> None:
+async def test_bootstrap_opener_passes_the_host_name_to_dial() -> None:
     dialled: list[tuple[str, int]] = []
 
     async def refuse(host: str, port: int) -> socket.socket:
