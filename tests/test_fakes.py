@@ -53,7 +53,7 @@ PAIRS = [
     Pair(
         FakeUpdater,
         MetadataUpdater,
-        frozenset({"asked", "doubted", "hints", "knows", "real", "refreshes", "touched"}),
+        frozenset({"asked", "doubted", "hints", "knows", "real", "refreshes", "touched", "used_until"}),
     ),
     Pair(cluster_fakes.FakeConnection, Connection, frozenset({"waited_for"})),
     Pair(
